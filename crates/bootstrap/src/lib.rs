@@ -1,4 +1,5 @@
-//! From the start of a process until it can talk to any other of its job: for the authors of communication libraries.
+//! Connects the processes of a job: takes a process from its start to the point where it can send messages to any other
+//! process of the job. Written for the authors of communication libraries.
 //!
 //! A crate of its own next to `libwireup`, because other crates cannot depend on a static library for C: measuring
 //! programs and fuzz targets call this one from Rust. It joins PMI (`capi`) with the ranks' network (`group`) and with

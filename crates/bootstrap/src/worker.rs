@@ -306,9 +306,9 @@ impl Worker {
     /// without further calls.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]: some of it still needs further calls.
+    /// [`Error::TimedOut`]: some of the data still needs further calls.
     pub fn flush(&mut self, ms: c_int) -> Result<(), Error> {
-        // What can be sent at once is sent without a wait.
+        // First sends everything that can be sent without waiting.
         self.progress();
         self.progress_until(ms, |worker| {
             let has_unsent = worker.lazy_network.made().is_some_and(Network::has_unsent);
@@ -345,8 +345,8 @@ impl Worker {
         }
     }
 
-    /// Leaves the network of ranks, after what this rank has sent has left it (see [`Network::leave`]); returns the
-    /// job, for the goodbye to its server.
+    /// Leaves the network of ranks after the messages of this rank were transmitted (see [`Network::leave`]); returns
+    /// the job, which the caller uses to say goodbye to the job's server.
     pub fn leave(mut self) -> Job {
         /// Time limit for acknowledgements by other ranks (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
@@ -359,13 +359,15 @@ impl Worker {
             self.progress_for(-1);
         }
         if let Some(network) = self.lazy_network.made_mut() {
-            // What the server sends is read below; until then its descriptor would stay readable.
+            // Messages of the server are read only after the network of ranks was left; if its descriptor were still
+            // watched, it would stay readable, and every wait would return at once.
             if let Ok(server) = self.job.server() {
                 network.forget_server(server.socket().fd());
             }
             network.leave(GOODBYE_MS_MAX);
         }
-        // This rank reads no more, so its connections close: another rank that leaves would wait for it.
+        // This rank reads no more messages, so it closes its connections: another rank that leaves would otherwise wait
+        // until this rank reads.
         let Worker { mut job, lazy_network, .. } = self;
         drop(lazy_network);
         job.finish_all();

@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(slot.take_inherited(file.as_raw_fd()), Err(Gone));
         let (here, there) = UnixStream::pair().unwrap();
         let fd = here.into_raw_fd();
-        // SAFETY: no memory is passed. Inherited descriptors do not have the flag.
+        // SAFETY: no memory is passed. The call clears `FD_CLOEXEC`, which an inherited descriptor never has.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
         let socket = slot.take_inherited(fd).unwrap();
         assert_eq!(JobSlot::<()>::new().take_inherited(fd), Err(Gone), "another copy of the library");

@@ -7,7 +7,7 @@ use std::path::Path;
 /// The file's bytes.
 ///
 /// # Errors
-/// Why the file cannot be read, or that it is longer than `bytes_max`.
+/// The file cannot be read, or is longer than `bytes_max`; the text says which.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     File::open(path).map_err(|error| error.to_string()).and_then(|file| read_open(file, bytes_max))
 }
@@ -15,7 +15,7 @@ pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
 /// The bytes of an open file.
 ///
 /// # Errors
-/// As for [`read`].
+/// The errors of [`read`].
 pub fn read_open(file: File, bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     match file.take(bytes_max + 1).read_to_end(&mut bytes) {

@@ -86,7 +86,7 @@ fn is_of_machine(name: &[u8]) -> bool {
 /// Whether a variable describes an outer job.
 pub fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
-    // A fast test: nearly all variables are decided by their first letter.
+    // A fast test comes first: nearly all variables have another first letter than the variables of outer jobs.
     matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W' | b'S' | b'F'))
         && ((begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
             || NAMES.iter().copied().flatten().any(|outer| outer.as_bytes() == name))
@@ -99,7 +99,8 @@ pub enum Reached {
     ThisMachine,
     /// Some ranks run on other machines.
     Elsewhere,
-    /// On other machines as well; the step that starts the agents there tells them which devices belong to the job.
+    /// Some ranks run on other machines, where a step of the batch system starts the agents and tells them which
+    /// devices belong to the job.
     ByStep,
 }
 

@@ -63,7 +63,7 @@ pub fn without_errnos(text: &str) -> String {
     parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
 }
 
-/// What one of wireup's own lines begins with. In colour it stands out from what ranks write.
+/// The prefix of each line that wireup itself writes. In colour, the prefix stands out from the output of the ranks.
 pub fn prefix(is_failure: bool, in_colour: bool) -> &'static str {
     match (in_colour, is_failure) {
         (false, _) => "wireup: ",

@@ -1,4 +1,4 @@
-//! What wireup's progress line says of nodes.
+//! The text of the progress line about nodes that are starting.
 
 pub use wireup_node::progress::Progress;
 use wireup_wire::session::{NodeState, Presence};

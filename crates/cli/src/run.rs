@@ -362,7 +362,8 @@ fn starting(resolved: &Resolved) -> Option<ShowStarting> {
     let mut progress = Progress::new();
     let has_ranks = resolved.job.nodes.iter().any(|node| node.agent == AgentId(0));
     let (agents, fanout) = (resolved.session.agents.len() as u32, resolved.session.fanout);
-    // The launcher starts its children in the tree itself. They start the others, of which it learns only losses.
+    // The launcher observes only the starts of its own children in the tree: these start the other agents, of which the
+    // launcher learns only the losses.
     let children = Tree::new(agents, fanout).children(AgentId(0));
     let is_observed = move |(agent, node): &(u32, &NodeState)| match agent {
         0 => has_ranks,

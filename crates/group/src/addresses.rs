@@ -40,7 +40,8 @@ impl Waiter {
 
 #[derive(Default)]
 pub struct Addresses {
-    /// Addresses received in answers, by the member's place in the group; not those of members that the shape knows.
+    /// Addresses received in answers, by the member's place in the group. Members whose addresses are in the group's
+    /// `Shape` are left out.
     cached: BTreeMap<u32, Peer>,
     /// Questions that are not answered yet, by question number.
     questions: BTreeMap<u32, Question>,

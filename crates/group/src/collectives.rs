@@ -151,8 +151,9 @@ impl Running {
         Ok(Progress::Sends(sends))
     }
 
-    /// The key under which the next message from the neighbour on this link is kept until a step needs it. Its step is
-    /// the number of messages that have come from there; the neighbour has sent it towards the opposite side.
+    /// The key under which the next message from the neighbour on this link is kept until a step needs it. The step in
+    /// the key is the number of messages that have already come from that neighbour; the side in the key is the
+    /// opposite of the link's side, because the neighbour has sent the message towards it.
     fn key(&self, epoch: u32, link: Link, shape: &Shape) -> Key {
         let from = shape.peer(link).rank;
         Key { epoch, step: self.received[index(link)], toward: link.side.opposite(), from }

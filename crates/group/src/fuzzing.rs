@@ -205,7 +205,7 @@ impl World {
         self.collect(other);
     }
 
-    /// Whether a rank has reported that the group of all ranks can be used, which is each rank's first request.
+    /// Whether the first request of a rank, to form the group of all ranks, is complete.
     fn has_formed(&self, rank: u32) -> bool {
         matches!(self.ranks.results.get(&self.started[rank as usize]), Some(Ok(Done::Group(Some(WORLD)))))
     }

@@ -226,9 +226,10 @@ impl Groups {
         awaited
     }
 
-    /// Whether more messages of this rank wait here than should, and this process waits for none from it. Then the
-    /// driver reads no more of them, so that the rank cannot fill this process's memory. The rank stays connected: it
-    /// has broken no rule, and its messages are read as soon as this process waits for one of them, or leaves.
+    /// Whether the messages of a rank that wait here exceed their limit while this process waits for no message of the
+    /// rank. If so, the driver stops reading the rank's messages, so that the rank cannot fill this process's memory.
+    /// The rank stays connected: it has broken no rule, and its messages are read as soon as this process waits for one
+    /// of them, or leaves.
     pub fn is_behind(&self, rank: u32) -> bool {
         if self.is_leaving {
             return false;

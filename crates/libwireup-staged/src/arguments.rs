@@ -155,7 +155,7 @@ macro_rules! interposed {
         $(#[$note])*
         ///
         /// # Safety
-        /// As for the C library's function of this name.
+        /// The requirements of the C library's function of this name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name(
             $($argument: <$type as $crate::arguments::Argument>::C),*

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use core::ptr;
 
 /// # Safety
-/// As for the C library's function of this name.
+/// The requirements of the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     #[cfg(target_arch = "x86_64")]
@@ -25,7 +25,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 }
 
 /// # Safety
-/// As for the C library's function of this name.
+/// The requirements of the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if to.cast_const() <= from {
@@ -41,7 +41,7 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u
 }
 
 /// # Safety
-/// As for the C library's function of this name.
+/// The requirements of the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: c_int, len: usize) -> *mut u8 {
     #[cfg(target_arch = "x86_64")]
@@ -59,7 +59,7 @@ unsafe extern "C" fn memset(to: *mut u8, byte: c_int, len: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// As for the C library's function of this name.
+/// The requirements of the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> c_int {
     let mut begin = 0;
@@ -84,7 +84,7 @@ unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> c_i
 }
 
 /// # Safety
-/// As for the C library's function of this name.
+/// The requirements of the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -92,7 +92,7 @@ unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> c_int
 }
 
 /// # Safety
-/// As for the C library's function of this name.
+/// The requirements of the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let mut len = 0;

@@ -5,7 +5,7 @@ use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_long};
 
 /// # Safety
-/// As for the system call of this number.
+/// The arguments are valid for the system call `number`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
     let [first, second, third, fourth, fifth, sixth] = arguments;
@@ -19,7 +19,7 @@ unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
 }
 
 /// # Safety
-/// As for the system call of this number.
+/// The arguments are valid for the system call `number`.
 #[cfg(target_arch = "aarch64")]
 unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
     let [first, second, third, fourth, fifth, sixth] = arguments;

@@ -111,7 +111,7 @@ impl Given {
 }
 
 /// # Safety
-/// As for `execl`.
+/// The requirements of the C library's `execl`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wireup_staged_execl(path: *const c_char, registers: List, stack: List) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -122,7 +122,7 @@ unsafe extern "C" fn wireup_staged_execl(path: *const c_char, registers: List, s
 }
 
 /// # Safety
-/// As for `execle`.
+/// The requirements of the C library's `execle`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wireup_staged_execle(path: *const c_char, registers: List, stack: List) -> c_int {
     let given = Given { registers, stack };
@@ -134,7 +134,7 @@ unsafe extern "C" fn wireup_staged_execle(path: *const c_char, registers: List, 
 }
 
 /// # Safety
-/// As for `execlp`.
+/// The requirements of the C library's `execlp`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wireup_staged_execlp(file: *const c_char, registers: List, stack: List) -> c_int {
     // SAFETY: guaranteed by the caller.

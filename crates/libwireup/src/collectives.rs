@@ -244,7 +244,7 @@ pub unsafe extern "C" fn wu_exscan(
 }
 
 /// # Safety
-/// As for every function here.
+/// The pointers and handles follow the rules of `wireup.h`.
 unsafe fn prefix(
     group: *mut GroupHandle,
     (from, to, count): (*const u8, *mut u8, usize),

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn wu_group_dup(of: *mut GroupHandle, group: *mut *mut Gro
 }
 
 /// # Safety
-/// As for every function here.
+/// The pointers and handles follow the rules of `wireup.h`.
 unsafe fn made(
     ctx: *mut Ctx,
     group: *mut *mut GroupHandle,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn wu_group_split_str(
 }
 
 /// # Safety
-/// As for every function here.
+/// The pointers and handles follow the rules of `wireup.h`.
 unsafe fn split(of: *mut GroupHandle, wanted: Wanted, group: *mut *mut GroupHandle, req: *mut *mut Req) -> Result {
     // SAFETY: guaranteed by the caller.
     unsafe {

@@ -16,7 +16,7 @@ pub unsafe extern "C" fn wu_wait(req: *mut Req, ms: c_int) -> c_int {
 }
 
 /// # Safety
-/// As for every function here.
+/// The pointers and handles follow the rules of `wireup.h`.
 unsafe fn wait(req: *mut Req, ms: c_int) -> Result {
     // SAFETY: guaranteed by the caller; the handle is freed once, when the request has completed.
     unsafe {

@@ -43,7 +43,7 @@ pub fn sets(binding: &Binding, machine: &Machine, ranks: usize) -> io::Result<Ve
     }
 }
 
-/// The objects of a kind (threads, cores, caches, ...), each with those of its CPUs that ranks may use.
+/// The CPU sets of all objects of a kind (threads, cores, caches, ...); each set has only CPUs that ranks may use.
 ///
 /// # Errors
 /// The machine does not report objects of this kind.

@@ -29,7 +29,7 @@ pub fn program() -> io::Result<OwnedFd> {
 /// The length of [`program`] in bytes.
 ///
 /// # Errors
-/// As for [`program`].
+/// The errors of [`program`].
 pub fn program_len() -> io::Result<u64> {
     Ok(File::from(program()?).metadata()?.len())
 }

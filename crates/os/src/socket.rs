@@ -108,7 +108,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>
 /// Waits until the descriptor is ready. `Ok(false)`: the timeout has passed.
 ///
 /// # Errors
-/// Those of `poll`.
+/// The errors of `poll`.
 pub fn wait(fd: impl AsFd, readable: bool, writable: bool, timeout: Option<Duration>) -> io::Result<bool> {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, readable);

@@ -1,5 +1,5 @@
-//! Checks what must hold for lists of infos, whatever they contain. The fuzz target `pmix_infos` searches for
-//! violations. This file needs no PMIx library.
+//! Checks that lists of infos with any contents are read back as they were written. The fuzz target `pmix_infos`
+//! searches for violations. This file needs no PMIx library.
 
 use crate::infos::{Infos, ProcLine, c_array, c_text, proc_name};
 use crate::read::{Read, View, text_in};

@@ -157,7 +157,8 @@ unsafe fn free_value(value: &PmixValue) {
     }
 }
 
-/// A byte object. The library may take the bytes out of the list and free them, so they are allocated with `malloc`.
+/// A byte object. The library may take the bytes out of the list and free them, so the bytes are allocated with
+/// `malloc`.
 ///
 /// # Panics
 /// If no memory is left, like Rust's own collections.

@@ -1,6 +1,7 @@
 //! Finds and opens the PMIx library.
 //!
-//! The library's symbols are made global, because the components that it loads expect that. It is never closed.
+//! The library's symbols are made global, because the components that the library loads expect global symbols. The
+//! library is never closed.
 
 use crate::infos::{Infos, c_text};
 use crate::sys::functions::Functions;
@@ -12,8 +13,8 @@ use std::ptr::null_mut;
 
 /// The environment variable with the path of the library.
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
-/// File name by which the loader finds the library. It is the same from PMIx 2 on, so the version is read from the
-/// library itself.
+/// File name by which the loader finds the library. The name is the same from PMIx 2 on, so the version is read from
+/// the library itself.
 const SONAME: &str = "libpmix.so.2";
 /// The oldest version whose server interface we support: earlier ones lack the functions to share the topology and the
 /// locality of ranks.
@@ -34,7 +35,7 @@ impl Library {
     pub fn register(&self, nspace: &str, locals: i32, infos: &mut Infos) -> Status {
         let nspace = c_text(nspace);
         let (first, count) = (infos.as_mut_ptr(), infos.len());
-        // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
+        // SAFETY: name and infos live until the call returns; the call blocks, since there is no callback.
         unsafe { (self.functions.register_nspace)(nspace.as_ptr(), locals, first, count, None, null_mut()) }
     }
 }
@@ -62,7 +63,7 @@ fn missing(problem: &str) -> String {
     format!("no PMIx library ({problem}); {ADVICE}")
 }
 
-/// Why a library is not usable; the message says how to fix it.
+/// The reason why a library is not usable; the message says how to fix the problem.
 struct Refused {
     is_there: bool,
     why: String,
@@ -71,8 +72,8 @@ struct Refused {
 fn open_at(place: &str) -> Result<Library, Refused> {
     let refused = |why| Refused { is_there: true, why };
     let unusable = |problem: String| refused(format!("{place}: {problem}; {ADVICE}"));
-    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who
-    // names the library.
+    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; a user who names a
+    // library trusts that library too.
     let opened = unsafe { Opened::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
         let said = words(&error);
         // The loader's message begins with the file that it concerns: this library, or another one that it needs.

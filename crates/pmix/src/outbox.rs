@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wireup_wire::pmix::{FromServer, MESSAGE_LEN_MAX, pack};
 
-/// Maximum number of bytes queued for an agent that does not read: two of the largest messages. Beyond it, `send`
-/// fails.
+/// Maximum number of bytes queued for an agent that does not read: two of the largest messages. If more bytes would be
+/// queued, `send` fails.
 const WAITING_BYTES_MAX: usize = 2 * MESSAGE_LEN_MAX;
 
 /// Maximum length of the data of one message: the payload of a frame between agents, minus room for other fields.
@@ -59,13 +59,13 @@ impl Outbox {
 
     /// Wakes the main thread.
     pub fn nudge(&self) {
-        // If the counter is full and this fails, the descriptor is readable anyway.
+        // The write fails only if the counter is full, and then the descriptor is readable anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     /// Sends queued bytes. Returns whether some are still queued.
     pub fn flush(&self) -> bool {
-        // This fails, without harm, if an earlier call has already cleared the counter.
+        // The read fails, without harm, if an earlier call has already cleared the counter.
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         let mut waiting = self.lock();
         let sent = send_some(self.socket.as_fd(), &waiting);

@@ -28,7 +28,7 @@ pub fn pack_infos(functions: &Functions, infos: &[PmixInfo]) -> Option<Bytes> {
     Some(buffer.bytes())
 }
 
-/// Values that the library has unpacked, and whose memory it frees when this is dropped.
+/// Values that the library has unpacked; the library frees their memory when this list is dropped.
 pub struct Unpacked<'a, T: HoldsValue> {
     pub values: Vec<T>,
     functions: &'a Functions,

@@ -43,7 +43,7 @@ pub struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// Whether the value means true. An info without a value does, as in the library.
+    /// Whether the value means true. An info without a value means true, as in the library.
     pub fn is_true(self) -> bool {
         match self.value.kind {
             kind::UNDEF => true,
@@ -159,7 +159,7 @@ pub unsafe fn c_str<'a>(text: *const c_char) -> Option<&'a CStr> {
 /// The strings of an array that ends with a null pointer.
 ///
 /// # Safety
-/// `first` is null, or points to such an array; array and strings live for `'a`.
+/// `first` is null, or points to an array that ends with a null pointer; array and strings live for `'a`.
 pub unsafe fn c_strs<'a>(first: *const *mut c_char) -> Vec<&'a CStr> {
     let mut texts = Vec::new();
     if first.is_null() {

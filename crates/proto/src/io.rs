@@ -271,9 +271,9 @@ pub enum Output {
     /// check whether the host answers.
     StartAgent { shell: ShellId, agent: AgentId, host: String, how: How, bootstrap: Option<Box<Bootstrap>> },
     /// Start a step of the batch system with a task on the host of each of these agents, with the message `bootstrap`
-    /// on the standard input of all tasks. As for `StartAgent`, the driver adds the secret and its addresses. It tells
-    /// each agent where the agent's parent listens, and reports which agents have started. The end of the step is
-    /// reported as the end of a remote shell.
+    /// on the standard input of all tasks. As with `StartAgent`, the driver adds the session's secret and the driver's
+    /// listening addresses to the message. The driver tells each agent where the agent's parent listens, and reports
+    /// which agents have started. The end of the step is reported as the end of a remote shell.
     StartStep { shell: ShellId, agents: Vec<AgentId>, how: How, bootstrap: Box<Bootstrap> },
     /// Kill a remote shell.
     StopShell { shell: ShellId },

@@ -187,7 +187,8 @@ impl JobParts {
         self.stdio.flush(cx);
         self.stacks.tell_if_complete(cx);
         self.lifecycle.say_ready(cx, &mut self.ends);
-        // A failure is reported first: a job that was reported as started cannot fail to start.
+        // Failures are handled before the start of the ranks is reported: a job that was reported as started cannot
+        // fail to start.
         self.end_if_asked(cx);
         let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.library.clone());
         self.lifecycle.say_started(cx, &mut self.ends, opened);

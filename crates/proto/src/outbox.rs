@@ -28,8 +28,8 @@ impl Outbox {
 
 /// A control message in its frame.
 ///
-/// `Done` and `Ended` mean that nothing follows, so they must not overtake anything: they are sent in the last class,
-/// the others in the first.
+/// `Done` and `Ended` mean that nothing follows, so neither of them may overtake anything: the two messages are sent in
+/// the last class, all other messages in the first class.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let is_last = matches!(message, Control::JobUp(JobUp::Done(_)) | Control::ToLauncher(ToLauncher::Ended(_)));
     let class = if is_last { Class::AfterOutput } else { Class::Control };

@@ -17,7 +17,7 @@ use std::fmt;
 use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
-/// Bytes of local output that may wait for credit; with more, the node's ranks are no longer read.
+/// Bytes of local output that may wait for credit. While more bytes wait, the output of the node's ranks is not read.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
 
 /// Bytes of partial lines of all local ranks; with more, long lines are shown in pieces. Chosen: a kilobyte for each of
@@ -240,7 +240,7 @@ impl OutputStream {
         Some(chunk)
     }
 
-    /// Whether to read the node's ranks; `None`: as before.
+    /// Whether the driver must read the output of the node's ranks; `None`: nothing changes.
     pub fn poll_reading(&mut self) -> Option<bool> {
         let wanted = match self.own_queued + self.batch.len() {
             queued if queued > QUEUE_BYTES => false,

@@ -1,4 +1,5 @@
-//! What nodes answer to the launcher while it sends them a set of staged files: one line of text per answer.
+//! The answers of nodes to the launcher while the launcher sends them a set of staged files: one line of text per
+//! answer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

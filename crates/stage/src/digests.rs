@@ -1,6 +1,6 @@
 //! Caches digests of staged files between runs, so that unchanged files are not read again: one cache file for each
-//! staged folder, so that a run reads only the cache of what it stages, and one for all files that were staged singly.
-//! A second cache file for each folder has its listing.
+//! staged folder, so that a run reads only the caches of the folders that it stages, and one cache file for all files
+//! that were staged singly. A second cache file for each folder has the folder's listing.
 
 use crate::known::{self, Identity, Known};
 use crate::set::Digest;
@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Most cache files, two for each staged folder (chosen); beyond that, the least recently used one is removed.
+/// Most cache files, two for each staged folder (chosen); beyond this number the least recently used cache file is
+/// removed.
 const FILES_MAX: usize = 128;
 /// The precision with which the time of a file's last use is kept (chosen).
 const USE: Duration = Duration::from_secs(24 * 3600);

@@ -1,4 +1,4 @@
-//! Which file system a path lies on, so that files on the node's own disk can be told from those that many nodes read
+//! Which file system a path lies on, so that files on the node's own disk can be told from files that many nodes read
 //! from one server.
 
 use std::path::Path;

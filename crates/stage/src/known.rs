@@ -4,8 +4,8 @@
 //! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed
 //! only just now may change again within the resolution of its times, so nothing of it is kept.
 //!
-//! The file has a check (u64, little-endian), the identity of each file with where its value ends (`postcard`, sorted),
-//! and the values. The check is XXH3 of all that follows it: a damaged file counts as empty.
+//! The cache file has a check (u64, little-endian), the identity of each file with the end of its value (`postcard`,
+//! sorted), and the values. The check is XXH3 of all that follows it: a damaged file counts as empty.
 
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,8 @@ use twox_hash::XxHash3_64;
 /// Minimum age (s) of a file's last change for its value to be cached: file times have a resolution of 2 s or better.
 pub(crate) const AGE_MIN_S: i64 = 2;
 const KEPT_LEN_MAX: u64 = 256 << 20;
-/// Entries that this run did not look up are dropped if there are more of them than of those that it did, and more
-/// than this (chosen: the libraries of a large environment).
+/// Most entries that a cache keeps although this run did not look them up (chosen: the libraries of a large
+/// environment). A larger number is kept if this run did look up at least as many entries.
 const UNUSED_MAX: usize = 4096;
 
 /// Length of the check at the beginning of a cache file (bytes).
@@ -62,7 +62,8 @@ pub(crate) fn now_s() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
 }
 
-/// Writes a cache file that only the user can read or change: whoever could change it could replace staged files.
+/// Writes a cache file that only the user can read or change: a user who could change the cache file could replace
+/// staged files.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -54,7 +54,8 @@ fn receive_set(
             (Some(Piece::Name(name)), None) => match store.touch(&name)? {
                 true => return Ok(()),
                 false => {
-                    // Decides the form before `confine`: it tries to make a mount, which a confined process may not.
+                    // The form is decided before `confine`: the decision needs a trial mount, which a confined process
+                    // may not make.
                     store.form();
                     if let Some(confine) = confine.take() {
                         confine();

@@ -8,7 +8,7 @@
 //!                   └────────────── at most ROUNDS_MAX times ────────────────┘
 //! ```
 //!
-//! All nodes get the same stream, along the tree of agents; a node ignores what it has.
+//! All nodes get the same stream, along the tree of agents; a node ignores contents that it has already.
 
 use crate::answer::Answer;
 use crate::set::{Problem, Set};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longest line that is parsed as an answer (chosen: a set of a million contents, every second one missing).
 const LINE_LEN_MAX: usize = 16 << 20;
 
-/// Most times that contents are sent; they are sent again if a node reports that they were damaged (chosen).
+/// Most times that contents are sent (chosen); contents are sent again if a node reports that they were damaged.
 const ROUNDS_MAX: u32 = 4;
 
 pub struct Sending<'a> {
@@ -138,7 +138,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Whether the outcome of every node is known: it has the set, or will not get it.
+    /// Whether the outcome of every node is known: each node has the set or will not get the set.
     fn is_over(&self) -> bool {
         self.nodes.iter().all(|node| node.end.is_some())
     }
@@ -158,12 +158,12 @@ impl<'a> Sending<'a> {
         self.nodes.iter().filter(|node| node.end == Some(Answer::Kept)).count()
     }
 
-    /// The outcome for each node; `None`: not known yet.
+    /// The outcome for each node; `None`: the outcome is not known yet.
     pub fn ends(&self) -> impl Iterator<Item = &Option<Answer>> {
         self.nodes.iter().map(|node| &node.end)
     }
 
-    /// Why a node does not have the set, by node.
+    /// The reason why a node does not have the set, by node.
     pub fn problems(&self) -> BTreeMap<u32, String> {
         let problem = |end: &Option<Answer>| match end {
             Some(Answer::Failed(problem)) => Some(problem.clone()),

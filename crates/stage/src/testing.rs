@@ -1,4 +1,4 @@
-//! What tests of several parts share: sending a set to a store, and looking at what is there then.
+//! Functions that tests of several modules share: they send a set to a store, and look at the files in the store.
 
 use crate::image::mounted::may_mount;
 use crate::set::{Entry, Set};

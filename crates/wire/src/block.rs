@@ -44,7 +44,7 @@ impl Block {
     /// The length of the node's data, uncompressed.
     ///
     /// # Errors
-    /// As for [`Block::into_plain`].
+    /// The errors of [`Block::into_plain`].
     pub fn plain_len(&self) -> Result<usize, Truncated> {
         if self.compressed { packed::unpacked_len(&self.bytes) } else { Ok(self.bytes.len()) }
     }

@@ -50,7 +50,7 @@ pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
 /// Like [`unpack`], but for at most `max` uncompressed bytes.
 ///
 /// # Errors
-/// As for [`unpack`].
+/// [`Truncated`]: the bytes are not valid compressed data, or expand to more than `max` bytes.
 pub fn decompress(packed: &[u8], max: usize) -> Result<Vec<u8>, Truncated> {
     let mut bytes = vec![0; len_within(packed, max)?];
     unpack_into(packed, &mut bytes)?;
@@ -60,7 +60,7 @@ pub fn decompress(packed: &[u8], max: usize) -> Result<Vec<u8>, Truncated> {
 /// The uncompressed length, checked against what the bytes could expand to.
 ///
 /// # Errors
-/// As for [`unpack`].
+/// The errors of [`unpack`].
 pub fn unpacked_len(packed: &[u8]) -> Result<usize, Truncated> {
     len_within(packed, FRAME_PAYLOAD_MAX)
 }
@@ -76,7 +76,7 @@ fn len_within(packed: &[u8], max: usize) -> Result<usize, Truncated> {
 /// Uncompresses into `out`, which must have exactly the uncompressed length.
 ///
 /// # Errors
-/// As for [`unpack`].
+/// [`Truncated`]: the bytes are not valid compressed data, or do not expand to exactly the length of `out`.
 pub fn unpack_into(packed: &[u8], out: &mut [u8]) -> Result<(), Truncated> {
     let (_, head) = varint::read(packed)?;
     match lz4_flex::block::decompress_into(&packed[head..], out) {

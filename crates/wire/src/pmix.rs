@@ -297,7 +297,7 @@ impl Message for ToServer {
 /// Encodes a message without blocks, preceded by its length.
 ///
 /// # Panics
-/// If it is longer than [`MESSAGE_LEN_MAX`]: that would be a bug of ours.
+/// If the message is longer than [`MESSAGE_LEN_MAX`]: that would be a bug of ours.
 pub fn pack<T: Message>(message: &T) -> Bytes {
     debug_assert!(message.blocks().is_empty(), "a message with blocks is sent in pieces");
     pieces(message).swap_remove(0)
@@ -306,7 +306,7 @@ pub fn pack<T: Message>(message: &T) -> Bytes {
 /// Encodes a message, preceded by its length, in pieces to be sent one after another: large parts are not copied.
 ///
 /// # Panics
-/// As for [`pack`].
+/// If the message is longer than [`MESSAGE_LEN_MAX`]: that would be a bug of ours.
 pub fn pieces<T: Message>(message: &T) -> Vec<Bytes> {
     let head = encode(message);
     let len = head.len() + message.blocks().iter().map(Bytes::len).sum::<usize>();

@@ -1,5 +1,5 @@
-//! The simulated drivers of the agents' state machines: they pass inputs, poll, and carry out outputs. How agents start
-//! and end is in `lifecycle`.
+//! The simulated drivers of the agents' state machines: a driver passes inputs, polls, and carries out outputs. The
+//! module `lifecycle` starts and ends agents.
 
 use crate::batch;
 use crate::calls;
@@ -53,7 +53,7 @@ pub struct AgentProcess {
     pub up: Option<u32>,
     /// Whether the process listens, so that other agents can dial it.
     pub listens: bool,
-    /// Inputs that have arrived since the process was stopped; `None`: it is not stopped.
+    /// Inputs that have arrived since the process was stopped; `None`: the process is not stopped.
     stopped: Option<VecDeque<Input>>,
     ticks: Ticks,
     work: Work,
@@ -86,7 +86,7 @@ struct Work {
 /// Ports that each agent of a session reserves for ranks. Chosen: few enough that concurrent jobs use up all ports.
 pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
 
-/// What starts a process: a remote shell or a step, as an index into the list of shell calls or of steps.
+/// The starter of a process: a remote shell or a step, as an index into the list of shell calls or of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
     Call(u32),
@@ -146,7 +146,8 @@ impl AgentProcess {
         End::Agent(agent, LinkId(self.links.len() as u32 - 1))
     }
 
-    /// Gives reserved ports to a job. An error if they are not reserved or not free, or if the job has ports already.
+    /// Gives reserved ports to a job. An error if the ports are not reserved or not free, or if the job has ports
+    /// already.
     fn take_rank_ports(&mut self, job: JobId, base: u16, count: u32) -> Result<(), String> {
         let (first, end) = (u32::from(base), u32::from(base) + count);
         let reserved = u32::from(RANK_PORTS.range.low);
@@ -159,13 +160,14 @@ impl AgentProcess {
         Ok(())
     }
 
-    /// Stops the process: it handles no inputs, and they are queued.
+    /// Stops the process: it handles no inputs; inputs are queued.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_default();
     }
 }
 
-/// The job description of another agent that equals this one, or else this one, so that all agents share one copy.
+/// A job description that equals `spec`: the description that another agent has, or else `spec` itself, so that all
+/// agents share one copy.
 fn shared(specs: &mut BTreeMap<JobId, Arc<JobSpec>>, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
     let known = specs.entry(spec.job).or_insert_with(|| spec.clone());
     if !Arc::ptr_eq(known, spec) && known != spec {
@@ -340,7 +342,7 @@ impl Agents {
         work.called_at
     }
 
-    /// Called when an agent has handled the inputs that it had read: it reads again if more have arrived.
+    /// Called when an agent has handled the inputs that it had read: the agent reads again if more inputs have arrived.
     fn read_on(&mut self, cx: &mut Cx, agent: u32) {
         let work = &mut self[agent].work;
         work.is_busy = !work.arrived.is_empty();

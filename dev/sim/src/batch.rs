@@ -1,8 +1,9 @@
 //! A batch system: the steps that the root starts, and the state of each of their tasks.
 //!
-//! It behaves like Slurm. A task that cannot be launched is reported, and when all such tasks are reported the step is
-//! given up. A task that exits with a code or is killed is reported. `srun` ends when no task is left, with the highest
-//! exit code. `tasks` handles each task, `says` the messages of a step, `ends` the end of a step.
+//! The batch system behaves like Slurm. A task that cannot be launched is reported, and when all such tasks are
+//! reported the step is given up. A task that exits with a code or is killed is reported. `srun` ends when no task is
+//! left, with the highest exit code. `tasks` handles each task, `says` the messages of a step, `ends` the end of a
+//! step.
 
 mod ends;
 mod says;
@@ -72,7 +73,7 @@ enum State {
     Running,
     /// The tasks are killed, without a report for each task.
     GivenUp,
-    /// The step was cancelled; the text is what is reported for each task from now on.
+    /// The step was cancelled; the text is reported for each task from now on.
     Cancelled(String),
     Over,
 }

@@ -1,4 +1,5 @@
-//! Remote shells: whether each one starts its agent, and how the agent that started the shell learns of its end.
+//! Remote shells: whether each shell starts its agent, and how the agent that started the shell learns of the shell's
+//! end.
 
 use crate::agents::{AgentProcess, ProcessState, Starter};
 use crate::clock::Event;
@@ -25,7 +26,7 @@ pub struct Request {
     pub bootstrap: Option<Box<Bootstrap>>,
 }
 
-/// What the world does after an event of a remote shell.
+/// The action of the world after an event of a remote shell.
 pub enum Outcome {
     /// The world does nothing: the shell has ended, or is still running.
     Waits,
@@ -46,7 +47,7 @@ struct Call {
     /// The agent process that started the shell.
     caller: u32,
     shell: ShellId,
-    /// The host that the shell reaches; it has the number of the agent to be started there.
+    /// The host that the shell reaches; its number is the number of the agent to be started there.
     host: u32,
     state: State,
     /// Bootstrap message of the agent to be started; `None` if the shell only probes the host.
@@ -161,8 +162,8 @@ impl Calls {
         }
         let is_silent = answer == Answer::Never;
         let end = (ExitStatus::Exited(0), String::new());
-        // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The ancestor
-        // soon learns of the link.
+        // An agent may link while its parent, whose shell for the agent has ended, asks an ancestor to start the agent.
+        // The ancestor soon learns of the link.
         let is_there = bootstrap.is_some() && agents.is_linked(agent.0);
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
@@ -329,7 +330,8 @@ impl Calls {
     }
 
     /// The agent that started a shell gives it up: the shell is killed. On the same machine the started agent is the
-    /// shell's process and dies too; elsewhere it may live on. Returns the call, and the process that dies.
+    /// shell's process and dies too; on another machine the agent may live on. Returns the call, and the process that
+    /// dies.
     pub fn stop(&mut self, cx: &mut Cx, agents: &Agents, caller: u32, shell: ShellId) -> Option<(u32, Option<u32>)> {
         let Some(&index) = self.by_shell.get(&(caller, shell)) else {
             cx.problem(format!("{} stops a remote shell that it never called", agents.name(caller)));
@@ -353,7 +355,7 @@ impl Calls {
     }
 }
 
-/// What the host answers to a remote shell.
+/// The answer of the host to a remote shell.
 fn ask_host(cx: &mut Cx, agents: &mut Agents, caller: u32, agent: u32, how: How, is_probe: bool) -> Answer {
     let caller = agents[caller].host;
     let (Some(host), Some(from)) = (cx.host_spec(agent), cx.host_spec(caller)) else { return Answer::Begins };

@@ -1,10 +1,11 @@
 //! The rules that hold in every run.
 //!
-//! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for
-//! barriers of groups. `modex`: data, groups and context ids of PMIx. `quiet`: agents keep nothing of completed
-//! collectives. `bounds`: output stays within credit and buffers. `output`: every line arrives whole, once, in order.
-//! `idle`: a session keeps nothing of completed jobs. `missing`: failures name the hosts that cannot start an agent.
-//! `ending`: exit codes, whom a failure may name, and what is left at the end.
+//! `collectives`: each collective completes once, and only after all ranks have entered it. `group_barriers`: each
+//! barrier of a group completes once, and only after all members have entered it. `modex`: data, groups and context ids
+//! of PMIx. `quiet`: agents keep nothing of completed collectives. `bounds`: output stays within credit and buffers.
+//! `output`: every line arrives whole, once, in order. `idle`: a session keeps nothing of completed jobs. `missing`:
+//! failures name the hosts that cannot start an agent. `ending`: exit codes, whom a failure may name, and what is left
+//! at the end.
 //!
 //! Checkers of a job or of output receive each event by a method call. Checkers of agents are functions that read the
 //! whole world and return the broken rules.
@@ -54,7 +55,8 @@ pub struct JobChecks {
     pub has_ended: bool,
     /// Whether epoch 0 is not a collective of the ranks, but an exchange of the addresses where ranks listen.
     pub tells_endpoints: bool,
-    /// The arrays of allgathers that were read last, each with its epoch: they hold the contributions of all ranks.
+    /// The arrays of allgathers that were read last, each with its epoch: each array holds the contributions of all
+    /// ranks.
     pub arrays_read: VecDeque<(u32, Bytes)>,
 }
 
@@ -128,7 +130,8 @@ impl JobChecks {
         }
     }
 
-    /// Why the job failed. If none of the job's nodes reports the reason, it is that of the notice that ends the job.
+    /// The failure of the job. If none of the job's nodes reports a failure, the failure in the notice that ends the
+    /// job.
     pub fn failure(&self) -> Option<&Failure> {
         let mut failures = self.notices.iter().filter_map(|notice| match notice {
             Notice::Failed(failure) => Some(failure),
@@ -153,7 +156,7 @@ impl JobChecks {
             self.output.expect_losses();
         }
         if let Notice::Failed(Failure { cause: Cause::AgentsMissing { .. }, .. }) = &notice {
-            // A missing agent may still try to link. It is refused, and the output of its ranks is lost.
+            // A missing agent may still try to link. Such an agent is refused, and the output of its ranks is lost.
             self.output.expect_losses();
         }
         self.notices.push(notice);

@@ -92,13 +92,13 @@ pub enum Answer {
     Strange(String),
 }
 
-/// What a client makes of the bytes from its agent.
+/// The results of reading the bytes from the client's agent.
 #[derive(Debug, Default)]
 pub struct Heard {
     /// Bytes to be sent to the agent, to continue an operation.
     pub send: Bytes,
     pub answers: Vec<Answer>,
-    /// Why the client stops reading: the bytes are not a reply to any of its requests.
+    /// The reason why the client stops reading: the bytes are not a reply to any of its requests.
     pub broken: Option<String>,
 }
 
@@ -205,7 +205,7 @@ impl Client {
         heard
     }
 
-    /// Reads one answer; `false` if there is no complete one.
+    /// Reads one answer; `false` if there is no complete answer.
     fn next(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
         let Client { link, join, kvsname, .. } = self;
         let (mut answer, mut update, mut was_joining) = (None, None, false);

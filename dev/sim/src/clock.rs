@@ -1,15 +1,15 @@
 //! The virtual clock: a heap of future events, earliest first.
 //!
 //! Events at the same instant happen in an order drawn from the seed, not in the order in which they were scheduled, so
-//! that nothing can rely on that order. What must stay in order (the bytes of a link, the reports of a keeper) waits in
-//! a queue of its own, and each event takes the front of that queue.
+//! that nothing can rely on that order. Items that must stay in order (the bytes of a link, the reports of a keeper)
+//! wait in a separate queue, and each event takes the front of that queue.
 
 use crate::rng::Rng;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use wireup_proto::Instant;
 
-/// The first instant of a run. It is not 0, to detect machines that take that for "never".
+/// The first instant of a run. `START` is not 0, to detect state machines that take 0 for "never".
 pub const START: Instant = Instant(1_000_000_000);
 
 /// A future event; numbers are indexes into the world's lists.
@@ -97,7 +97,7 @@ pub enum NetworkEvent {
     Reads(u32),
 }
 
-/// An event with its time. Two of them are equal if their keys are, which never happens.
+/// An event with its time. Two values are equal if their keys are equal, which never happens.
 struct Due {
     /// Time of the event, followed by a random number and a counter that make the key unique.
     key: u128,
@@ -167,7 +167,7 @@ impl Clock {
         self.at(self.now + delay_ns, event);
     }
 
-    /// How long until the next event (ns); 0 if there is none.
+    /// Time until the next event (ns); 0 if there is no event.
     pub fn pause_ns(&self) -> u64 {
         self.heap.peek().map_or(0, |due| due.time() - self.now)
     }

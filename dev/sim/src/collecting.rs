@@ -1,5 +1,5 @@
-//! The ranks' side of collectives: what they start, wait for and look up, and whether the results are what all ranks
-//! contributed.
+//! The ranks' side of collectives: ranks start collectives, wait for them, look up values, and check that the results
+//! are the contributions of all ranks.
 
 use crate::client::Op;
 use crate::contributions::{self, Lens};
@@ -31,7 +31,7 @@ pub struct Collecting {
     blocking: Option<u32>,
     /// Whether the rank has put a value since its last fence.
     has_put: bool,
-    /// The last lazy fence: one that the agent answers without waiting until all ranks have entered it.
+    /// The last lazy fence, that is, a fence that the agent answers without waiting until all ranks have entered it.
     lazy: Option<u32>,
 }
 

@@ -15,8 +15,8 @@ use wireup_wire::session::Standing;
 /// The architecture of all hosts other than those with `Program::OtherArch`.
 pub const ARCH: &str = "x86_64";
 
-/// Bootstrap messages of sessions up to this size are encoded and decoded; for larger ones that would cost more than
-/// the run itself.
+/// Bootstrap messages of sessions up to this size are encoded and decoded; for larger sessions encoding would cost more
+/// than the run itself.
 const ENCODED_AGENTS_MAX: usize = 64;
 
 /// The configuration of the root agent, which runs in the launcher's process.

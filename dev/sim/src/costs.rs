@@ -1,7 +1,7 @@
-//! What work costs: the processors of machines, and the processor time that each kind of work takes.
+//! The costs of work: the processors of machines, and the processor time that each kind of work takes.
 //!
 //! A world without costs has delays only: any number of things happen on a host at the same time. With costs, work
-//! waits for a free processor, first come, first served. An agent does one thing after the other, and so does a keeper.
+//! waits for a free processor, first come, first served. An agent and a keeper each do one thing after the other.
 
 use crate::spec::WorldSpec;
 use serde::{Deserialize, Serialize};

@@ -94,7 +94,7 @@ impl Cx {
         self.machines.as_mut().map_or(0, |machines| machines.begins_turn(host))
     }
 
-    /// What the run has done so far.
+    /// The progress of the run so far.
     pub fn progress(&self) -> Progress {
         let (events, elapsed_ns) = (self.clock.happened(), self.clock.now() - START);
         Progress { events, elapsed_ns, phases: self.checks.phases }
@@ -105,9 +105,9 @@ impl Cx {
         self.checks.phases.reach(point, self.clock.now());
     }
 
-    /// Returns when a frame may enter a link, if its sender is ready at `at`. If the network card is slower than the
-    /// link, this is the time at which the card has sent the frame, minus the time that the link takes for it, so that
-    /// the link does not finish before the card.
+    /// Returns the time at which a frame may enter a link, if its sender is ready at `at`. If the network card is
+    /// slower than the link, the returned time is the time at which the card has sent the frame, minus the time that
+    /// the link takes for the frame, so that the link does not finish before the card.
     pub fn leaves_card(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
         let Some(machines) = &mut self.machines else { return at };
         let link_ns = bytes as u64 * 1000 / self.spec.timing.link_bytes_per_us.max(1);

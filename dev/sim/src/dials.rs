@@ -38,7 +38,7 @@ fn parse(address: &str) -> Option<(u32, u32)> {
 }
 
 impl Agents {
-    /// Makes the driver of an agent listen for other agents. `None`: it does so already.
+    /// Makes the driver of an agent listen for other agents. `None`: the driver listens already.
     pub fn on_listens(&mut self, agent: u32) -> Option<Input> {
         let was_listening = std::mem::replace(&mut self[agent].listens, true);
         (!was_listening).then(|| Input::Listening { result: Ok(vec![self.name(agent)]) })
@@ -52,7 +52,7 @@ impl Agents {
     }
 
     /// The answer to a dial of this process. `target`: host and process of the address; without a process, the newest
-    /// one.
+    /// process of the host.
     fn answer(&self, cx: &Cx, agent: u32, target: Option<(u32, Option<u32>)>) -> Answer {
         let Some((host, start)) = target.filter(|(host, _)| (*host as usize) < self.hosts.len()) else {
             return Answer::Refused;

@@ -1,7 +1,7 @@
 //! A digest of everything that happened in a run: equal runs have equal digests.
 //!
-//! Of a long payload only its length and both ends count, so that a blob that goes to a thousand agents is not read a
-//! thousand times.
+//! Of a long payload only its length and its first and last bytes enter the digest, so that a blob that goes to a
+//! thousand agents is not read a thousand times.
 
 use crate::rng::mix;
 use std::fmt;

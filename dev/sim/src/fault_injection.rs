@@ -20,8 +20,8 @@ pub enum Fault {
     KillAgent { agent: u32, at_ns: u64 },
     /// The keeper of an agent's ranks dies, and the ranks with it.
     KillKeeper { agent: u32, at_ns: u64 },
-    /// The host of an agent has no power for this long, and neither have the hosts of this many of its ancestors in the
-    /// original tree.
+    /// The host of an agent, and the hosts of its `above` nearest ancestors in the original tree, have no power for
+    /// `off_ns`.
     PowerLoss { agent: u32, above: u32, off_ns: u64, at_ns: u64 },
     /// For a time, dials from one host to another, or in both directions, get no answer. Established links stay up.
     Wall { from: u32, to: u32, is_both: bool, for_ns: u64, at_ns: u64 },

@@ -120,7 +120,7 @@ impl Agents {
         self.up_from(agent).take(above as usize + 1).filter(|agent| *agent != 0).collect()
     }
 
-    /// The agents in the subtree of the original tree whose top is this agent, including it.
+    /// The agents in the subtree of the original tree whose top is the agent `top`, including `top`.
     pub fn subtree(&self, top: u32) -> Vec<u32> {
         (0..self.hosts.len() as u32).filter(|agent| self.up_from(*agent).any(|at| at == top)).collect()
     }

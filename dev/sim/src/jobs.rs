@@ -49,7 +49,7 @@ pub struct Job {
     /// Index of the job's first `Node` in the list of the nodes of all jobs.
     pub first_node: u32,
     pub checks: JobChecks,
-    /// The network that the ranks make among themselves; `None`: they do not make one.
+    /// The network that the ranks make among themselves; `None`: the ranks do not make a network.
     pub links: Option<Box<RankLinks>>,
 }
 
@@ -304,8 +304,8 @@ impl Jobs {
         }
     }
 
-    /// Carries out an agent's output for the part of a job on a node. `sent`: when the agent has sent its answers. An
-    /// error says what the agent did wrong.
+    /// Carries out an agent's output for the part of a job on a node. `sent`: the time at which the agent has sent its
+    /// answers. An error says what the agent did wrong.
     pub fn do_for_agent(&mut self, cx: &mut Cx, node: u32, sent: Instant, output: Output) -> Result<(), String> {
         let at = &mut self.nodes[node as usize];
         match output {

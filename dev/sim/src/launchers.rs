@@ -23,11 +23,11 @@ use wireup_wire::frame::FrameReader;
 use wireup_wire::ids::JobId;
 use wireup_wire::session::{NodeState, Presence, Welcome};
 
-/// One launcher's process. In a single run the root agent runs in it too.
+/// One launcher's process. In a single run the root agent runs in the launcher's process too.
 pub struct LauncherHost {
     pub role: Role,
     pub state: LauncherState,
-    /// Index of the launcher's job; `None`: it has not launched one yet.
+    /// Index of the launcher's job; `None`: the launcher has not launched a job yet.
     pub job: Option<u32>,
     /// Time at which the launcher exited or died.
     pub gone_at: Option<Instant>,

@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Carries out what follows from an event of a remote shell.
+    /// Carries out the consequences of an event of a remote shell.
     pub(crate) fn on_call_outcome(&mut self, index: u32, outcome: Outcome) {
         match outcome {
             Outcome::Waits => {}
@@ -71,8 +71,8 @@ impl World {
         let World { cx, agents, net, calls, .. } = self;
         if agents[agent].is_running() && !agents.on_dials_parent(cx, net, calls, agent) {
             if agents[agent].step().is_some() {
-                // A step starts its tasks whatever happens to the others. The job may have ended already, without the
-                // output of this agent's ranks.
+                // A step starts each of its tasks whatever happens to its other tasks. The job may have ended already,
+                // without the output of this agent's ranks.
                 self.jobs.expect_losses(&self.cx);
             }
             self.kill_agent(agent);

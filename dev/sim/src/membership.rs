@@ -2,8 +2,8 @@
 //!
 //! - At most one process of an incarnation is linked.
 //! - An agent that the root has not lost does not exit by itself as long as it can reach the root.
-//! - An agent is lost only after a fault since its last return. One whose host was added for a job may leave when no
-//!   rank of that job runs.
+//! - An agent is lost only after a fault since its last return. An agent whose host was added for a job may leave when
+//!   no rank of that job runs.
 //! - After a loss, an agent dials the root a bounded number of times.
 //!
 //! The root's decisions are read from the messages that it sends.
@@ -148,10 +148,10 @@ impl Membership {
     }
 }
 
-/// Reads the messages of the root, and follows what happens to agents.
+/// Reads the messages of the root, and follows the events that affect agents.
 impl Membership {
-    /// A fault affects an agent in such a way that other agents may declare it lost. `until`: time until which they
-    /// may.
+    /// A fault affects an agent in such a way that other agents may declare it lost. `until`: time until which other
+    /// agents may do so.
     pub fn strike(&mut self, cx: &mut Cx, jobs: &mut Jobs, host: u32, until: Instant) {
         let latest = self.struck.entry(host).or_insert(until);
         *latest = until.max(*latest);

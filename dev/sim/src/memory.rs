@@ -1,5 +1,5 @@
-//! The memory that agents share with their ranks, on the heap of this process. Arrays are reference-counted; one is
-//! freed when the last rank releases it. Contents that several agents share with their ranks are stored once: on
+//! The memory that agents share with their ranks, on the heap of this process. Arrays are reference-counted; an array
+//! is freed when the last rank releases it. Contents that several agents share with their ranks are stored once: on
 //! thousands of nodes, an array of all ranks for each agent would not fit into the memory of a machine.
 
 use bytes::Bytes;
@@ -56,7 +56,7 @@ impl JobMemory {
         self.arrays.0.get()
     }
 
-    /// Creates memory. Returns true if it is an arena: the agent must then be notified.
+    /// Creates memory. Returns true if the memory is an arena: the agent must then be notified.
     pub fn share(&mut self, share: ShareId, content: Content, contents: &mut Contents) -> bool {
         let shared = match content {
             Content::Slots { .. } => Shared::Arena(Rc::default()),

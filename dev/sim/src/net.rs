@@ -35,11 +35,11 @@ impl End {
     }
 }
 
-/// What arrives at an end of a link.
+/// An arrival at an end of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     Up,
-    /// A chunk of bytes, followed directly by a second one (empty if there is none).
+    /// A chunk of bytes, followed directly by a second chunk, which may be empty.
     Bytes(Bytes, Bytes),
     Down(&'static str),
 }
@@ -159,7 +159,8 @@ impl Net {
         self.links.iter().filter(is_open).map(|link| link.ends)
     }
 
-    /// Brings a link up, after `pause_ns`; each end learns this after a delay of its own. Returns the link's number.
+    /// Brings a link up, after `pause_ns`; each end learns of the link after a separate delay. Returns the link's
+    /// number.
     pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], peers: [Peer; 2], sort: Sort, pause_ns: u64) -> u32 {
         let link = self.next_link();
         self.links.push(Link { ends, lanes: Default::default(), sort, peers });
@@ -204,7 +205,8 @@ impl Net {
         }
     }
 
-    /// From now on nothing arrives on the link; each end notices this when it has received nothing for `timeout_ns`.
+    /// From now on nothing arrives on the link; each end notices the silence when it has received nothing for
+    /// `timeout_ns`.
     pub fn silence(&mut self, clock: &mut Clock, link: u32, timeout_ns: u64) {
         for lane in 0..2 {
             let Lane { waiting, wire, muted, .. } = &mut self.links[link as usize].lanes[lane];
@@ -358,7 +360,7 @@ impl Lane {
         [Some(self.free_at), ready].into_iter().flatten().find(|at| *at > now)
     }
 
-    /// Removes and returns the first waiting frame of the lowest class that has one whose sender is ready.
+    /// Removes and returns the first waiting frame whose sender is ready, of the lowest class that has such a frame.
     fn take_ready(&mut self, now: Instant) -> Option<Frame> {
         let is_ready = |(ready, _): &(Instant, Frame)| *ready <= now;
         let mut queues = self.waiting.iter_mut();

@@ -26,7 +26,7 @@ impl Point {
         [Point::Linked, Point::Staged, Point::Forked, Point::Begun, Point::Exchanged, Point::Ready];
 }
 
-/// How many processes have reached a point, and when the last of them did.
+/// The number of processes that have reached a point, and the time at which the last of them reached it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Reached {
     pub count: u32,
@@ -50,7 +50,7 @@ impl Phases {
     }
 }
 
-/// What a run has done so far.
+/// The progress of a run so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     pub events: u64,

@@ -4,11 +4,11 @@
 //!   step of a script ──► Ranks: what the rank sends ──► connection: open, or made first ──► arrives ──► Ranks
 //! ```
 //!
-//! A connection is made when a message first needs it, which costs both of its ends a handshake, and stays. A rank does
-//! one thing after the other: it reads all messages that have arrived, then sends what follows from them. Each message
-//! costs it as much processor time as it costs an agent. Messages to another host pass the network card and the link;
-//! those to a rank on the same host take as long as those between a rank and its agent. A rank reads nothing before it
-//! has its neighbours in the ring.
+//! A connection is made when a message first needs it, which costs both of its ends a handshake, and is kept. A rank
+//! does one thing after the other: it reads all messages that have arrived, then sends the messages that follow from
+//! them. Each message costs a rank as much processor time as an agent. Messages to another host pass the network card
+//! and the link; messages to a rank on the same host take as long as messages between a rank and its agent. A rank
+//! reads nothing before it has its neighbours in the ring.
 
 use crate::clock::{Event, NetworkEvent};
 use crate::cx::Cx;
@@ -47,8 +47,8 @@ pub struct RankLinks {
 /// State of one rank in this network, in addition to its groups.
 struct RankEnd {
     host: u32,
-    /// The group of all ranks, ordered by position in the ring until `GroupStep::Order` replaces it by one ordered by
-    /// rank.
+    /// The group of all ranks, ordered by position in the ring until `GroupStep::Order` replaces it by a group ordered
+    /// by rank.
     all: Context,
     /// The number of the connection to each peer.
     connections: BTreeMap<u32, u32>,
@@ -63,9 +63,9 @@ struct RankEnd {
 }
 
 struct Connection {
-    /// The two ranks of the connection; the first is the one that dialled first.
+    /// The two ranks of the connection; the first rank is the one that dialled first.
     ranks: [u32; 2],
-    /// Messages that wait until the connection is open; `None`: it is open.
+    /// Messages that wait until the connection is open; `None`: the connection is open.
     waiting: Option<Vec<UnderWay>>,
     /// `lanes[n]` carries the messages that `ranks[n]` sends.
     lanes: [Lane; 2],
@@ -98,7 +98,7 @@ impl Wires {
     }
 }
 
-/// What the ranks of a job have sent to each other, and what state they hold at the end.
+/// The messages that the ranks of a job have sent to each other, and the state that the ranks hold at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RankTraffic {
     pub messages: u64,
@@ -108,7 +108,7 @@ pub struct RankTraffic {
     pub rounds: u64,
     /// Number of connections between two ranks.
     pub connections: u64,
-    /// The addresses that the ranks of one node hold: those of the node that holds most.
+    /// The addresses that the ranks of one node hold, for the node that holds most.
     pub addresses: NodeAddresses,
 }
 
@@ -329,7 +329,7 @@ impl RankEnd {
 }
 
 impl Job {
-    /// Finishes the part of a step in the ranks' network that a rank has started, and starts the next one.
+    /// Finishes the part of a step in the ranks' network that a rank has started, and starts the next part.
     pub fn do_group_step(&mut self, cx: &mut Cx, proc: &mut Proc, node: &Node, step: GroupStep) {
         let Job { links, plan, placement, first_proc, .. } = self;
         let links = links.get_or_insert_with(|| {
@@ -348,7 +348,7 @@ impl Job {
         }
     }
 
-    /// What the ranks have sent to each other in the network that they have made.
+    /// The messages that the ranks have sent to each other in the network that they have made.
     pub fn rank_traffic(&self) -> Option<RankTraffic> {
         let ppn = self.plan.blocks.first().map_or(1, |block| block.ppn);
         self.links.as_ref().map(|links| links.traffic(ppn))

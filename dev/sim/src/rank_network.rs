@@ -7,9 +7,9 @@
 //!                                    not fit in memory P times
 //! ```
 //!
-//! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real
-//! ranks: the messages of the members of a group, before encryption, without what makes and proves connections. In a
-//! world (`rank_links`) the same messages take time.
+//! Messages take no time and arrive in the order in which they were sent, so costs are counts. The counts are the
+//! counts of real ranks: messages of the members of a group, before encryption, without the messages that make and
+//! prove connections. In a world (`rank_links`) the same messages take time.
 
 mod one_for_all;
 mod peers;
@@ -26,7 +26,7 @@ use wireup_group::{Algorithm, Context, Counts, Done, Failure, Groups, Peer, Requ
 /// Length of the address of a rank whose host has one IPv4 address (bytes).
 pub const ADDRESS_LEN: usize = 15;
 
-/// A call that all ranks make together, in the group of all.
+/// A call that all ranks make together, in the group of all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     Barrier,
@@ -73,7 +73,7 @@ pub struct Held {
 pub struct NodeAddresses {
     /// Number of addresses that the node's ranks hold together.
     pub held: usize,
-    /// Number of different addresses among them: what a cache shared by the node would hold.
+    /// Number of different addresses among the held addresses: the number that a cache shared by the node would hold.
     pub different: usize,
 }
 
@@ -100,8 +100,8 @@ pub struct RankNetwork {
 }
 
 impl RankNetwork {
-    /// Builds the graph, among ranks that know their two neighbours in the ring; returns what that cost each rank.
-    /// Addresses have `address_len` bytes.
+    /// Builds the graph, among ranks that know their two neighbours in the ring; returns the cost of the graph for each
+    /// rank. Addresses have `address_len` bytes.
     ///
     /// # Errors
     /// The code of the ranks is wrong.
@@ -123,7 +123,7 @@ impl RankNetwork {
         self.ranks.rounds
     }
 
-    /// All ranks make a call; returns what the call cost each rank.
+    /// All ranks make a call; returns the cost of the call for each rank.
     ///
     /// # Errors
     /// The code of the ranks is wrong.
@@ -223,7 +223,7 @@ impl RankNetwork {
         (0..).zip(&mut self.ranks.members).map(|(rank, member)| start(member, rank)).collect()
     }
 
-    /// Waits until the requests are complete; request `r` is that of rank r.
+    /// Waits until the requests are complete; request `r` is the request of rank r.
     fn finish(&mut self, requests: &[Request], is_right: impl FnMut(u32, &Done) -> bool) -> Result<(), Trouble> {
         let requests: Vec<(u32, Request)> = (0..).zip(requests.iter().copied()).collect();
         self.finish_of(&requests, is_right)

@@ -60,7 +60,7 @@ pub enum Phase {
     Vanished,
 }
 
-/// What a running rank waits for before it does its next step.
+/// The event for which a running rank waits before it does its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doing {
     Step,
@@ -142,7 +142,7 @@ impl Proc {
     }
 }
 
-/// The processes of ranks and keepers, and what happens to them.
+/// The processes of ranks and keepers, and the events that affect them.
 impl Jobs {
     pub fn spawn(&mut self, cx: &mut Cx, node: u32, plan: &SpawnPlan) {
         if self.nodes[node as usize].keeper_is_running {
@@ -177,7 +177,7 @@ impl Jobs {
             }
             proc.socket.open = [plan.sockets.pmi; 2];
         }
-        // A keeper forks one rank after the other, so this rank waits for those before it.
+        // A keeper forks one rank after the other, so this rank waits for the ranks before it.
         let at = &mut self.nodes[node as usize];
         let plan = &self.all[at.job as usize].plan;
         at.forks_until = cx.work(host, at.forks_until.max(cx.clock.now()), |costs| costs.fork_ns);

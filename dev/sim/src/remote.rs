@@ -201,8 +201,8 @@ impl Remote {
     /// Whether this agent, whose host can never start it, may be left out of a report about other missing agents.
     pub fn may_be_unnamed(&self, agent: u32) -> bool {
         let is_reached = |host: &HostSpec| host.reach != Reach::Nobody;
-        // A step that does not reach some node kills its other tasks, so it is unknown whether those would have
-        // started.
+        // A step that does not reach some node kills its other tasks, so it is unknown whether the other tasks would
+        // have started.
         let is_given_up = !self.hosts.iter().all(is_reached) && is_reached(&self.hosts[agent as usize]);
         self.by_step() && (is_given_up || self.may_not_be_sent())
     }
@@ -235,7 +235,7 @@ fn trouble_of(rng: &mut Rng, tree: &Tree, agent: u32, timeout_ns: u64) -> HostSp
     }
 }
 
-/// A random ancestor of `agent`; the root itself for the root.
+/// A random ancestor of `agent`; if `agent` is the root, the root itself.
 fn ancestor(rng: &mut Rng, tree: &Tree, agent: u32) -> u32 {
     let mut at = AgentId(agent);
     while let Some(parent) = tree.parent(at) {

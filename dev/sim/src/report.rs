@@ -32,7 +32,7 @@ pub struct RunReport {
     /// Notices of all launchers.
     pub notices: Vec<Notice>,
     pub jobs: JobCounts,
-    /// What checkers counted, and the rules that were broken.
+    /// The numbers that checkers counted, and the rules that were broken.
     pub checks: Checks,
     /// Nodes that were up, and nodes that were lost, when a session was ended.
     pub nodes: (usize, usize),
@@ -60,7 +60,7 @@ pub struct JobCounts {
     pub collectives: u32,
     /// Number of group barriers that released all members, counting each round.
     pub barriers: u32,
-    /// How often a PMIx server was asked by other nodes for the data of a rank of its node.
+    /// Number of times that a PMIx server was asked by other nodes for the data of a rank of its node.
     pub modex_wanted: u64,
     /// Number of PMIx calls that completed without members that had left, of PMIx calls that timed out, and of events
     /// that servers received.

@@ -1,4 +1,4 @@
-//! The PMIx server processes: what each agent's driver does for its server, and the server process with its ranks.
+//! The PMIx server processes: the work of each agent's driver for its server, and the server process with its ranks.
 //!
 //! The simulated process includes the library: it waits until all local members have entered a call, keeps what ranks
 //! have committed, and asks its agent for the data of other ranks. Ranks talk to it without delay; messages between it
@@ -58,12 +58,12 @@ pub struct Server {
     lost: BTreeSet<u32>,
 }
 
-/// What ranks have committed, as far as a server knows, and which ranks and requests wait for a commit.
+/// The commits of ranks, as far as a server knows them, and the ranks and requests that wait for a commit.
 #[derive(Default)]
 struct Commits {
     /// Number of commits of each local rank.
     local: BTreeMap<u32, u32>,
-    /// Number of commits of each remote rank, as far as known.
+    /// Number of commits of each remote rank, as far as the server knows it.
     remote: BTreeMap<u32, u32>,
     /// Tickets of requests that wait for a local rank's commit.
     held: Vec<(u64, u32)>,
@@ -85,7 +85,7 @@ enum Asked {
     Procs { rank: u32 },
 }
 
-/// What a server gives to one of its ranks, or to several ranks that wait for the same data.
+/// The answer that a server gives to one of its ranks, or to several ranks that wait for the same data.
 enum Served {
     /// The current step of the rank is done.
     Step(u32),
@@ -95,7 +95,7 @@ enum Served {
     NoData { of: u32, ranks: Vec<u32>, answer: Answer },
 }
 
-/// What the agent's driver and the keeper do for the server of a node.
+/// The work of the agent's driver and of the keeper for the server of a node.
 impl Node {
     pub fn start_server(&mut self, cx: &mut Cx, job: &Job, procs: &[Proc], plan: &PmixPlan) {
         let ranks = self.ranks.iter().map(|id| procs[*id as usize].rank).collect();
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    /// The server process has ended; its keeper reports that.
+    /// The server process has ended; its keeper reports the end.
     fn server_ends(&mut self, cx: &mut Cx, status: ExitStatus) {
         if let Some(server) = self.running_server() {
             server.is_running = false;
@@ -164,7 +164,7 @@ impl Node {
     }
 }
 
-/// What ranks receive from their servers.
+/// The answers that ranks receive from their servers.
 impl Jobs {
     pub fn on_server_hears(&mut self, cx: &mut Cx, node: u32) {
         let Some(server) = self.nodes[node as usize].running_server() else { return };
@@ -300,7 +300,7 @@ impl Server {
         }
     }
 
-    /// What the server waits for, for the report of a hang.
+    /// The requests whose answers the server awaits from its agent, as text for the report of a hang.
     pub fn waits(&self) -> Option<String> {
         (self.is_running && !self.asked.is_empty()).then(|| format!("server {}: {:?}", self.host, self.asked))
     }
@@ -383,8 +383,8 @@ fn take_of<T>(all: &mut Vec<(T, u32)>, rank: u32) -> Vec<(T, u32)> {
     all.extract_if(.., |(_, of)| *of == rank).collect()
 }
 
-/// Whether a get of the data of rank `of` may fail: it never commits, its server does not report that, the job ends, or
-/// its server was killed.
+/// Whether a get of the data of rank `of` may fail: the rank never commits, its server does not report that the rank
+/// never commits, the job ends, or the server was killed.
 fn may_be_gone(jobs: &Jobs, cx: &Cx, node: u32, of: u32) -> bool {
     let job = jobs.job_at(node);
     let proc = &jobs.procs[(job.first_proc + of) as usize];

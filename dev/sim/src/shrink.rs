@@ -103,7 +103,7 @@ fn names_more(spec: &WorldSpec) -> bool {
     of_faults.chain(of_jobs.filter(|agent| *agent != ADDED)).any(|agent| agent >= spec.agents)
 }
 
-/// A world of sessions as Rust code, for a test. Fields that are not printed are as in an empty session.
+/// A world of sessions as Rust code, for a test. Fields that are not printed have the values of an empty session.
 pub fn as_rust(spec: &WorldSpec) -> String {
     let mut text = String::from("WorldSpec {\n");
     let mut field = |name: &str, value: String| text.push_str(&format!("    {name}: {value},\n"));

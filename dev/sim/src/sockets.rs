@@ -13,7 +13,7 @@ use wireup_proto::Instant;
 use wireup_proto::io::{ExitStatus, JobEvent};
 use wireup_wire::ids::LocalRank;
 
-/// The sockets of a rank: the one for PMI, and the connection to PyTorch's store.
+/// The sockets of a rank: the PMI socket, and the connection to PyTorch's store.
 #[derive(Default)]
 pub struct Socket {
     /// The host of the rank.
@@ -90,7 +90,7 @@ impl Socket {
     }
 }
 
-/// Sometimes cuts bytes in two: returns the first piece and leaves the rest in `bytes`; `None`: they are not cut.
+/// Sometimes cuts bytes in two: returns the first piece and leaves the rest in `bytes`; `None`: the bytes are not cut.
 pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
     let is_cut = bytes.len() > 1 && cx.rng.chance(cx.spec.timing.cut_permille);
     is_cut.then(|| bytes.split_to(cx.rng.between(1, bytes.len() as u64 - 1) as usize))

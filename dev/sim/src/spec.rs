@@ -21,8 +21,8 @@ const PATIENCE_NS: u64 = 120_000_000_000;
 #[derive(Clone, Debug)]
 pub struct WorldSpec {
     pub seed: u64,
-    /// Whether the session outlives its jobs. Otherwise it ends with its only job, whose launcher is in the root's
-    /// process.
+    /// Whether the session outlives its jobs. Otherwise the session ends with its only job, whose launcher is in the
+    /// root's process.
     pub is_standing: bool,
     /// The agents of the session; agent 0 is the root.
     pub agents: u32,
@@ -80,7 +80,7 @@ pub struct JobPlan {
     /// the staging job (ns); `wait_ns`: time from the root's welcome to the launch.
     pub at_ns: u64,
     pub wait_ns: u64,
-    /// Time from the launch of the job until its launcher is killed (ns); `None`: it is not killed.
+    /// Time from the launch of the job until its launcher is killed (ns); `None`: the launcher is not killed.
     pub launcher_dies_ns: Option<u64>,
     /// Whether the launcher's terminal accepts any output.
     pub reads: bool,
@@ -114,13 +114,13 @@ pub struct Timing {
     pub cut_permille: u32,
     /// After how many inputs of a thousand the driver collects more inputs before it polls the agent.
     pub batch_permille: u32,
-    /// Time from `StartAgent` to a running agent. `handshake`: time from there to an authenticated link, and from the
-    /// dial of a rank to its connection with a rank on another host.
+    /// Time from `StartAgent` to a running agent. `handshake`: time from a running agent to an authenticated link, and
+    /// from the dial of a rank to its connection with a rank on another host.
     pub agent_start: Delay,
     pub handshake: Delay,
     /// Time from the output `Spawn` to a running rank.
     pub spawn: Delay,
-    /// Time from what a keeper or remote shell observes until the agent learns of it.
+    /// Time from an event that a keeper or remote shell observes until the agent learns of the event.
     pub report: Delay,
     /// One-way delay between a rank and its agent, or between two ranks on one host.
     pub client: Delay,
@@ -130,7 +130,7 @@ pub struct Timing {
     pub stdio: Delay,
     /// Duration of a write to the terminal.
     pub terminal: Delay,
-    /// What each kind of work costs; `None`: work costs nothing.
+    /// The cost of each kind of work; `None`: work costs nothing.
     pub costs: Option<Costs>,
 }
 
@@ -195,7 +195,7 @@ impl WorldSpec {
         self.agents + added.count() as u32
     }
 
-    /// The error with which the program of a rank fails to start, if it does.
+    /// The error with which the program of a rank fails to start; `None`: the program starts.
     pub fn no_exec(&self, id: u32) -> Option<i32> {
         self.faults.iter().rev().find_map(|fault| match fault {
             Fault::NoExec { rank, errno } if *rank == id => Some(*errno),
@@ -203,7 +203,7 @@ impl WorldSpec {
         })
     }
 
-    /// How the PMIx servers of an agent fail, if they do.
+    /// How the PMIx servers of an agent fail; `None`: the servers do not fail.
     pub fn no_server(&self, host: u32) -> Option<NoServer> {
         self.faults.iter().rev().find_map(|fault| match fault {
             Fault::NoServer { agent, how } if *agent == host => Some(*how),
@@ -263,7 +263,7 @@ impl JobPlan {
         }
     }
 
-    /// The job on those of its nodes that are not lost; `None` if all of them are.
+    /// The job on its nodes that are not lost; `None` if all of its nodes are lost.
     pub fn without(&self, is_lost: impl Fn(u32) -> bool) -> Option<JobPlan> {
         let mut plan = self.clone();
         plan.nodes.retain(|agent| !is_lost(*agent));

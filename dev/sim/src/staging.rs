@@ -1,11 +1,11 @@
 //! Staging, as the launcher and the agents of `wireup run --stage` do it: a job of its own, before the job that needs
 //! the files.
 //!
-//! The launcher reads the files, then starts one rank on each node. All of these read the same standard input, which
-//! goes down the tree of agents: the name of the set of files, the list of the files, their contents. Each rank answers
-//! each of these parts with a line. The launcher sends the list when the first rank has answered, and the contents when
-//! all have answered the list. The other job is launched when the staging job is over; its ranks do not ask the file
-//! server.
+//! The launcher reads the files, then starts one rank on each node. All ranks of the staging job read the same standard
+//! input, which goes down the tree of agents: the name of the set of files, the list of the files, their contents. Each
+//! rank answers each of these parts with a line. The launcher sends the list when the first rank has answered, and the
+//! contents when all have answered the list. The other job is launched when the staging job is over; its ranks do not
+//! ask the file server.
 
 use crate::phases::Point;
 use crate::spec::{JobPlan, WorldSpec};

@@ -142,7 +142,7 @@ impl StdinPipe {
     }
 }
 
-/// What the agent's driver does with the streams of a rank.
+/// The work of the agent's driver on the streams of a rank.
 impl Proc {
     /// The driver reads from a pipe of a rank; `None`: there is nothing to report to the agent.
     pub fn on_stdio_read(&mut self, cx: &mut Cx, node: &Node, stream: u8) -> Option<JobEvent> {
@@ -169,7 +169,7 @@ impl Proc {
         Some(JobEvent::StdioBytes { local, stream, bytes })
     }
 
-    /// Schedules the driver's read of a pipe, if the driver can read it.
+    /// Schedules the driver's read of a pipe, if the driver can read the pipe.
     pub fn schedule_read(&mut self, cx: &mut Cx, node: &Node, stream: u8) {
         let is_over = self.is_over();
         self.pipes[usize::from(stream) - 1].schedule_read(cx, node, is_over);

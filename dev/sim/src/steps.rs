@@ -22,7 +22,7 @@ pub const PMI_FAILED_CODE: u8 = 1;
 /// The position of a rank in its script.
 pub struct Progress {
     pub script: Rc<Script>,
-    /// Position in the script. `nth`: number of times that the step there was done.
+    /// Position in the script. `nth`: number of times that the step at this position was done.
     pub step: u16,
     pub nth: u32,
     /// The rank whose value the last get has asked for.
@@ -32,7 +32,7 @@ pub struct Progress {
     pub finalized: bool,
 }
 
-/// What the world does after a rank has started a step.
+/// The action of the world after a rank has started a step.
 #[must_use]
 pub enum Then {
     /// The world does nothing: the rank's request is sent, and the rank may continue at once.
@@ -199,14 +199,14 @@ impl Proc {
         whose.nth(self.rank, job.size(), self.progress.nth, &mut cx.rng)
     }
 
-    /// The current step is done: continues with the next one.
+    /// The current step is done: continues with the next step.
     pub fn step_done(&mut self, cx: &mut Cx) {
         self.progress.step += 1;
         self.progress.nth = 0;
         self.next_step(cx);
     }
 
-    /// The step has read one value and continues with the next one.
+    /// The step has read one value and continues with the next value.
     pub fn got(&mut self, cx: &mut Cx) {
         cx.checks.gets += 1;
         self.progress.nth += 1;
@@ -270,8 +270,8 @@ impl Proc {
         Then::Continues
     }
 
-    /// The rank finds that its agent has closed the socket. This ends the rank, as it would end a program with an MPI
-    /// library.
+    /// The rank finds that its agent has closed the socket. The closed socket ends the rank, as it would end a program
+    /// with an MPI library.
     pub fn pmi_fails(&self, job: &mut Job) -> Then {
         self.blame(job, true);
         Then::Ends(ExitStatus::Exited(PMI_FAILED_CODE))

@@ -25,11 +25,11 @@ impl AddAssign for Frames {
     }
 }
 
-/// What an agent has received, by the name of the message.
+/// The frames that an agent has received, by the name of the message.
 ///
-/// The name is that of the frame's kind. For a control frame it is the conversation and the message, such as `JobUp
-/// Started`. A frame that was routed through the tree counts at its destination, as if it had come over a direct link;
-/// [`ON_THE_WAY`] are the frames that an agent has forwarded to others.
+/// The name is the name of the frame's kind. For a control frame the name consists of the conversation and the message,
+/// such as `JobUp Started`. A frame that was routed through the tree counts at its destination, as if the frame had
+/// come over a direct link; [`ON_THE_WAY`] are the frames that an agent has forwarded to others.
 pub type Received = BTreeMap<String, Frames>;
 
 /// Name of routed frames that are for another agent, or that carry only an endpoint.

@@ -1,4 +1,4 @@
-//! What the ranks do: scripts, the keys and values that they put, the lines that they write.
+//! The work of the ranks: scripts, the keys and values that ranks put, the lines that ranks write.
 //!
 //! Everything that a rank puts or writes is a function of its rank and a counter, so that a reader can check it without
 //! storing it.
@@ -139,7 +139,7 @@ pub enum GroupStep {
     /// Builds the graph of all ranks in the order of ranks, from the neighbours' addresses that the rank has got
     /// through PMI.
     FormByRank,
-    /// Splits the group of all ranks into one with the same members in the order of ranks, which replaces it.
+    /// Replaces the group of all ranks by a group with the same members in the order of ranks, made by a split.
     Order,
     /// Splits the group of all ranks by node.
     Node,
@@ -170,7 +170,7 @@ pub enum PmixStep {
         timeout_s: Option<u32>,
     },
     Publish,
-    /// Waits up to a second for what a rank publishes.
+    /// Waits up to a second for the value that a rank publishes.
     LookUp {
         whose: Whose,
     },

@@ -49,7 +49,7 @@ pub fn run(spec: WorldSpec) -> RunReport {
     run_watched(spec, |_| true)
 }
 
-/// Like [`run`]; `watch` regularly receives what has happened so far, and ends the run by returning `false`.
+/// Like [`run`]; `watch` regularly receives the progress of the run, and ends the run by returning `false`.
 pub fn run_watched(spec: WorldSpec, mut watch: impl FnMut(Progress) -> bool) -> RunReport {
     let mut world = World::new(spec);
     world.begin();

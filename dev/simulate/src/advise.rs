@@ -2,10 +2,10 @@
 //! save time.
 //!
 //! Each candidate is simulated: first fan-outs, with the scheme that agents choose; then schemes, with the best
-//! fan-out; then the same job in a session. Ranks do what an MPI library does at its start: put a value, fence, get the
-//! values of both neighbours. A job that is too large is simulated at two smaller sizes, with as many ranks on each
-//! node; its times follow as `seconds = levels * level_s + c * nodes^e`. `levels` is the number of levels of the tree
-//! below the root, `level_s` the time of a chain of three agents minus the time of a chain of two; `c` and `e` are
+//! fan-out; then the same job in a session. Ranks make the exchange of an MPI library at its start: put a value, fence,
+//! get the values of both neighbours. A job that is too large is simulated at two smaller sizes, with as many ranks on
+//! each node; its times follow as `seconds = levels * level_s + c * nodes^e`. `levels` is the number of levels of the
+//! tree below the root, `level_s` the time of a chain of three agents minus the time of a chain of two; `c` and `e` are
 //! fitted to the two sizes.
 
 use crate::machine::{self, Machine};
@@ -83,7 +83,7 @@ struct Job {
     staging: Option<[f64; 2]>,
 }
 
-/// Prints the advice, line by line as it is found.
+/// Prints the advice, each line as soon as it is found.
 pub fn run(line: &Line) -> Result<u8, Problem> {
     let job = Job::read(line)?;
     let named = line.last(MACHINE, Value::text)?;
@@ -136,7 +136,7 @@ impl Job {
         self.ranks.div_ceil(self.nodes)
     }
 
-    /// Numbers of nodes that are simulated: that of the job, or two smaller ones.
+    /// Numbers of nodes that are simulated: the number of the job, or two smaller numbers.
     fn simulated_nodes(&self) -> Vec<u32> {
         let held =
             |nodes: u32| u64::from(nodes).pow(2) * u64::from(self.ppn()) * (u64::from(self.value_bytes) + PAIR_BYTES);
@@ -150,7 +150,7 @@ impl Job {
     }
 }
 
-/// What was predicted for one candidate (s from the exec of the launcher): until all agents are linked, and until all
+/// The times predicted for one candidate (s from the exec of the launcher): until all agents are linked, and until all
 /// ranks are in main.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Times {
@@ -162,7 +162,7 @@ struct Times {
 #[derive(Clone, PartialEq, Debug)]
 struct Candidate {
     value: String,
-    /// What the value means for this job; may be empty.
+    /// The meaning of the value for this job; may be empty.
     note: String,
     seconds: f64,
 }
@@ -219,15 +219,16 @@ impl fmt::Display for Choice {
 /// Predicted times that decide whether a standing session pays off.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Session {
-    /// Time to start the session (s). `job_s`: time of a job in the session; `single_s`: of a job that starts its own
-    /// agents.
+    /// Time to start the session (s). `job_s`: time of a job in the session; `single_s`: time of a job that starts its
+    /// own agents.
     up_s: f64,
     job_s: f64,
     single_s: f64,
 }
 
 impl Session {
-    /// Least number of jobs for which a session takes less total time than single runs; `None`: it never does.
+    /// Least number of jobs for which a session takes less total time than single runs; `None`: a session never takes
+    /// less time.
     fn jobs_min(&self) -> Option<u32> {
         let gain = self.single_s - self.job_s;
         (gain > 0.0).then(|| (self.up_s / gain).floor() as u32 + 1)
@@ -398,7 +399,7 @@ impl Predictor<'_> {
     }
 }
 
-/// The fan-outs to try for `nodes` nodes; the default one first.
+/// The fan-outs to try for `nodes` nodes; the default fan-out first.
 fn fanouts(nodes: u32) -> Vec<u32> {
     let default = default_fanout(nodes);
     let flat = nodes - 1;
@@ -411,8 +412,8 @@ fn levels(nodes: u32, fanout: u32) -> u32 {
     Tree::new(nodes, fanout).depth(AgentId(nodes - 1))
 }
 
-/// The time for `nodes`, extrapolated by `seconds = c * nodes^e` from two known times; the second of these if they do
-/// not grow.
+/// The time for `nodes`, extrapolated by `seconds = c * nodes^e` from two known times; if the times do not grow, the
+/// second time.
 fn extrapolated([(less, first_s), (more, last_s)]: [(u32, f64); 2], nodes: u32) -> f64 {
     if first_s <= 0.0 || last_s <= first_s {
         return last_s;
@@ -474,7 +475,7 @@ mod tests {
         assert_eq!(extrapolated([(128, 0.5), (256, 0.5)], 10_000), 0.5);
     }
 
-    /// The smaller sizes have two levels of agents, the full one has three.
+    /// The smaller sizes have two levels of agents, the full size has three.
     #[test]
     fn levels_that_only_the_full_size_has_are_counted() {
         let (job, machine) = (job(200, 200), Machine::load("frontier-like").expect("it is built in"));

@@ -77,7 +77,7 @@ fn misfit(machine: &Machine, measured: &[Measured]) -> f64 {
     measured.iter().map(|one| (one.case.simulate(machine) / one.seconds).ln().powi(2)).sum()
 }
 
-/// Scales the costs of `machine` to fit what was measured: one group up or down by a factor, or two in opposite
+/// Scales the costs of `machine` to fit the measured times: one group up or down by a factor, or two groups in opposite
 /// directions; the factor becomes smaller when no change improves the fit any more. `goes_on` receives the misfit so
 /// far before each try, and ends the fit by returning `false`.
 fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> bool) -> Machine {
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use wireup_sim::costs::Shared;
 
-    /// Uses the times of a machine with other costs: the fit finds costs that also predict times that it has not seen.
+    /// Uses the times of a machine with other costs: the fit finds costs that also predict times that were not fitted.
     #[test]
     fn the_fit_predicts_the_other_half() {
         // The fit does not scale the extra cost of an agent's turn after turns of other agents.

@@ -94,8 +94,8 @@ pub enum MachineError {
     Wrong { path: String, line: usize, problem: String },
 }
 
-/// The machine that `name` means, and why: `local`, `ssh` and `srun` mean the user's machine file for agents that are
-/// started so, or else a built-in machine.
+/// The machine that `name` means, and the reason: `local`, `ssh` and `srun` mean the user's machine file for agents
+/// that are started in that way, or else a built-in machine.
 pub fn meant(name: &str) -> (String, &'static str) {
     let fallback = match name {
         "local" => "here",

@@ -1,4 +1,4 @@
-//! What is simulated: a job on a machine, and the world that the simulator makes of it.
+//! The plan of a simulation: a job on a machine, and the world that the simulator makes of the job.
 
 use crate::machine::Machine;
 use crate::staging;
@@ -16,10 +16,10 @@ use wireup_wire::job::{ExchangeScheme, Framework, Modex, PmiFlavour, PmiVersion}
 /// Default length of the value of each rank (bytes): that of a process identifier in "PMI Extensions" (Chakraborty et
 /// al.).
 pub const VALUE_BYTES: u16 = 18;
-/// Both time limits of a simulated job (ns): for agents to start, and for a silent node to count as lost. They never
-/// expire, although the file server of a large machine may be busy for hours.
+/// Both time limits of a simulated job (ns): for agents to start, and for a silent node to count as lost. The limits
+/// never expire, although the file server of a large machine may be busy for hours.
 const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
-/// Virtual time from the start of a session until its job is launched (ns): all agents are up long before that.
+/// Virtual time from the start of a session until its job is launched (ns): all agents are up long before the launch.
 const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
 
 /// How agents are started.
@@ -36,7 +36,7 @@ pub enum Start {
 pub const STARTS: [(&str, Start); 4] =
     [("local", Start::Local), ("ssh", Start::Ssh), ("srun", Start::Srun), ("session", Start::Session)];
 
-/// What ranks exchange before they begin their work.
+/// The exchange of ranks before they begin their work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exchange {
     Allgather,
@@ -53,8 +53,8 @@ pub enum Exchange {
     /// Barriers through PMI-1: of the ranks of each node, of the ranks with the same local rank, and of all ranks.
     Groups,
     /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`). Then,
-    /// in that network: a group for each node and one of the nodes' leaders, messages to log2 P other ranks, a barrier
-    /// of all.
+    /// in that network: a group for each node and a group of the nodes' leaders, messages to log2 P other ranks, a
+    /// barrier of all ranks.
     RankGroups,
     /// Like `RankGroups`, but a text client of PMI-1 puts, fences, and gets the addresses of both neighbours instead of
     /// the ring.
@@ -121,9 +121,9 @@ pub struct Scenario {
     pub plan: Plan,
     /// Size of the program (MiB) if it is staged before the job; `None`: each node reads it from the file server.
     pub stage_mib: Option<u32>,
-    /// How often the ranks fence and then get the values of all ranks one after the other; 0: they do what the plan
-    /// says instead. To save time, only the ranks of the last node get values: a get is answered on its own node, so
-    /// the gets of all nodes would take equally long, at the same time.
+    /// Number of times that the ranks fence and then get the values of all ranks one after the other; 0: the ranks do
+    /// the plan's exchange instead. To save time, only the ranks of the last node get values: a get is answered on its
+    /// own node, so the gets of all nodes would take equally long, at the same time.
     pub get_loops: u16,
     /// Whether agents and ranks record time stamps for a profile.
     pub is_profiled: bool,

@@ -1,4 +1,4 @@
-//! Why a command fails, and the exit code for each reason.
+//! The reasons why a command can fail, and the exit code for each reason.
 
 use crate::machine::MachineError;
 use crate::plan::ranks_on_nodes;
@@ -14,7 +14,7 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 125;
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// Why a command fails.
+/// The reason why a command fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error(transparent)]
@@ -53,11 +53,11 @@ impl Problem {
         Ok((path, file))
     }
 
-    /// Prepares what `--json` names, as [`Problem::create`] does for a file. If that is standard output, all else that
-    /// is printed goes to standard error.
+    /// Prepares the destination that `--json` names, as [`Problem::create`] does for a file. If the destination is
+    /// standard output, all other output goes to standard error.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The destination cannot be written.
     pub fn create_json(to: JsonTo) -> Result<(PathBuf, File), Problem> {
         match to {
             JsonTo::Stdout => Ok(("standard output".into(), take_stdout()?)),

@@ -117,7 +117,7 @@ impl Simulation {
         !self.report.checks.is_stopped
     }
 
-    /// Why the job did not succeed, or which rule of the simulator is broken.
+    /// The reason why the job did not succeed, or the rule of the simulator that is broken.
     pub fn failure(&self) -> Option<String> {
         let RunReport { checks, jobs, notices, .. } = &self.report;
         match checks.problems.first() {

@@ -48,7 +48,7 @@ struct Statement {
     machine: &'static str,
     /// Whether nodes read the program from the machine's file server; otherwise the nodes have it already.
     loads: bool,
-    /// Same as [`Scenario::stage_mib`].
+    /// Size of the program (MiB) if it is staged before the job, as in [`Scenario::stage_mib`].
     stage_mib: Option<u32>,
     get_loops: u16,
     ranks: u32,
@@ -62,8 +62,8 @@ struct Statement {
     other_steps: Option<OtherSteps>,
 }
 
-/// Size of Moody's program with its libraries (MiB): his file server sent it to a node in 13.4 ms; at the bandwidth of
-/// the links, 1.2 GB/s, these are 16 MiB.
+/// Size of Moody's program with its libraries (MiB): his file server sent the program to a node in 13.4 ms, in which
+/// links of 1.2 GB/s transfer 16 MiB.
 const MOODY_MIB: u32 = 16;
 
 const MOODY: Statement = Statement {
@@ -105,11 +105,11 @@ const ADDRESSES: f64 = 0.697;
 /// Time of the steps that are not simulated in a start with gets (s): `FIXED`, connections to all processes,
 /// `shm_coll`, `psm_bcast_uuid` (a fence), and `FINALIZE_AND_OTHER`.
 const OTHERS_WITH_GETS: f64 = FIXED + CONNECT + 6.171 + 0.442 + FINALIZE_AND_OTHER;
-/// Time of the steps that are not simulated in a start with groups (s); there `shm_coll` and `psm_bcast_uuid` take next
-/// to no time.
+/// Time of the steps that are not simulated in a start with groups (s); in such a start `shm_coll` and `psm_bcast_uuid`
+/// take next to no time.
 const OTHERS_WITH_GROUPS: f64 = FIXED + CONNECT + 2.0 * ADDRESSES + FINALIZE_AND_OTHER;
-/// Time of the steps that are not simulated if connections are made on demand (s): then ranks neither connect to all
-/// others nor exchange endpoint addresses.
+/// Time of the steps that are not simulated if connections are made on demand (s): in such a start ranks neither
+/// connect to all others nor exchange endpoint addresses.
 const OTHERS_ON_DEMAND: f64 = FIXED + ADDRESSES + FINALIZE_AND_OTHER;
 
 /// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences.

@@ -71,7 +71,7 @@ pub fn run(command: &mut Command) -> Result {
 /// Runs a command quietly; its output is shown only if it fails, below a line that says what to do.
 ///
 /// # Errors
-/// As for [`run`]; the message also says what to install, if the output shows it.
+/// The errors of [`run`]; the message also says what to install, if the output shows it.
 pub fn run_quietly(command: &mut Command) -> Result {
     output(command).map(drop)
 }
@@ -79,7 +79,7 @@ pub fn run_quietly(command: &mut Command) -> Result {
 /// Like [`run_quietly`]; returns the command's output without the final newline.
 ///
 /// # Errors
-/// As for [`run_quietly`].
+/// The errors of [`run_quietly`].
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command.stdin(Stdio::null()).output().map_err(|error| not_started(command, &error))?;

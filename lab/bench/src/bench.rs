@@ -1,5 +1,5 @@
-//! What all benchmarks share: flags, scratch folder, samples, and the loop that runs the contestants in turns, round by
-//! round.
+//! The parts that all benchmarks share: flags, scratch folder, samples, and the loop that runs the contestants in
+//! turns, round by round.
 use std::cell::RefCell;
 use std::error;
 use std::ffi::OsString;
@@ -21,15 +21,16 @@ use crate::programs::Scratch;
 use crate::progress::{Progress, of_cases, of_rounds};
 use crate::samples::{Measures, Samples, WARM_UP, count, describe, distinct};
 
-/// Maximum number of rounds in a row in which a contestant may fail: further rounds would only take their time limit.
+/// Maximum number of rounds in a row in which a contestant may fail: further rounds would probably only run into their
+/// time limit.
 const FAILURES_MAX: u32 = 2;
 /// Exit codes: `EXIT_USAGE`: the command line is wrong; `EXIT_OWN_FAILURE`: the benchmark itself failed;
-/// `EXIT_INTERRUPTED`: it was interrupted by a signal.
+/// `EXIT_INTERRUPTED`: a signal has interrupted the benchmark.
 const EXIT_USAGE: u8 = 2;
 const EXIT_OWN_FAILURE: u8 = 125;
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Why a benchmark ends early.
+/// The reason why a benchmark ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error(transparent)]
@@ -72,7 +73,7 @@ pub struct Bench {
     case: RefCell<Option<String>>,
 }
 
-/// Something that is run and measured once in each round.
+/// A contestant's run of a case, which is measured once in each round.
 #[derive(Clone, Debug)]
 pub struct Turn<T> {
     pub contestant: String,
@@ -189,7 +190,8 @@ fn prepare(
 }
 
 impl Bench {
-    /// Path of the wireup to measure: the one that the user names, or the one in this program's folder, or on `PATH`.
+    /// Path of the wireup to measure: the wireup that the user names, or the wireup in this program's folder or on
+    /// `PATH`.
     ///
     /// # Errors
     /// No wireup was found.
@@ -259,7 +261,7 @@ impl Bench {
         self.samples.borrow_mut().absent(contestant, why.as_ref());
     }
 
-    /// Prints the results of what was measured since the last call.
+    /// Prints the results of all measurements since the last call.
     pub fn print_samples(&self) {
         self.progress.hide();
         self.samples.borrow_mut().show();
@@ -295,7 +297,7 @@ impl Bench {
 
     /// Interleaved rounds: A B C, C B A, and so on, so that disturbances of the machine affect all contestants alike. A
     /// warm-up round comes first. A contestant that fails in two rounds in a row is not run again. Stops when
-    /// interrupted. `run` gets what is to be run, and whether it is the warm-up round.
+    /// interrupted. `run` receives the subject of the turn, and whether the round is the warm-up round.
     pub fn turns<T>(&self, turns: &[Turn<T>], mut run: impl FnMut(&T, bool) -> Result<Measures, Failure>) {
         if self.lists(turns) {
             return;
@@ -342,8 +344,8 @@ impl Bench {
         self.kept.replace(leftovers::children_of(getpid()));
     }
 
-    /// Calls `run`, which measures all of `turns`, unless they are only listed. A failure of `run` is recorded for each
-    /// turn.
+    /// Calls `run`, which measures all of `turns`, unless turns are only listed. A failure of `run` is recorded for
+    /// each turn.
     pub fn attempt<T>(&self, turns: &[Turn<T>], run: impl FnOnce() -> Result<(), Failure>) {
         if self.lists(turns) || self.interrupt.is_set() {
             return;

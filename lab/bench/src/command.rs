@@ -25,8 +25,8 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 const STDERR_TAIL: usize = 300;
 /// Prefixes of variables that would make a rank of one launcher look like a rank of another launcher.
 const FOREIGN_PREFIXES: [&str; 4] = ["PMI_", "PMIX_", "HYDI_", "OMPI_"];
-/// The variable that says where wireup looks for sessions: set to a folder of the benchmark, so that the user's
-/// sessions are not used.
+/// The variable with the folder in which wireup looks for sessions: set to a folder of the benchmark, so that the
+/// user's sessions are not used.
 const SESSIONS: &str = "WIREUP_RUNTIME_DIR";
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -157,7 +157,7 @@ impl Running {
         }
     }
 
-    /// The end of what the command has written to stderr.
+    /// The end of the text that the command has written to stderr.
     fn stderr_tail(&self) -> String {
         let text = fs::read(&self.invocation.stderr).unwrap_or_default();
         let cut = text.len().saturating_sub(STDERR_TAIL);

@@ -37,8 +37,8 @@ pub fn adopt() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
 }
 
-/// Waits until no process of the last command is left, and after a grace period kills those that remain. Must be called
-/// while no command runs. The processes in `kept` may remain. Returns how many processes had to be killed.
+/// Waits until no process of the last command is left, and after a grace period kills the remaining processes. Must be
+/// called while no command runs. The processes in `kept` may remain. Returns how many processes had to be killed.
 pub fn settle(kept: &[Pid]) -> usize {
     let begin = Instant::now();
     let mut killed = 0;

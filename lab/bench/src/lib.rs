@@ -2,8 +2,9 @@
 //! value (`lab/SCHEMA.md`).
 //!
 //! `bench` has what all benchmarks share: flags, folder, and the loop that runs contestants in turns. `samples` stores
-//! the measured values, `progress` shows what is measured now. `command` runs one command, `leftovers` ends what it
-//! leaves behind, `programs` are the embedded test programs, `remote` are processes on other hosts.
+//! the measured values, `progress` shows the current measurement. `command` runs one command, `leftovers` ends
+//! processes that the command leaves behind, `programs` are the embedded test programs, `remote` are processes on other
+//! hosts.
 //!
 //! The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
 //! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.

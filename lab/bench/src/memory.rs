@@ -1,9 +1,9 @@
-//! What the agents and clients of a running job hold: memory, and the CPU time of agents, from `/proc`.
+//! The memory of the agents and clients of a running job, and the CPU time of agents, from `/proc`.
 //!
-//! A process's private memory is `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a
-//! process for pages that no file backs, where shared pages are divided among their users. The launcher counts as the
-//! root's agent, since it contains that agent. Keepers are forked from their agent without exec; they are recognized by
-//! their name and counted separately, in the node's memory.
+//! A process's private memory is `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: the memory that the kernel
+//! charges a process for pages that no file backs, where shared pages are divided among their users. The launcher
+//! counts as the root's agent, since it contains that agent. A keeper is forked from its agent without exec; keepers
+//! are recognized by their name and counted separately, in the node's memory.
 use std::path::PathBuf;
 
 use procfs::process::{MMapPath, MemoryMap};

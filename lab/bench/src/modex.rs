@@ -1,4 +1,4 @@
-//! `wireup bench modex`: what PMIx ranks wait for when they start (S3).
+//! `wireup bench modex`: the waits of PMIx ranks when they start (S3).
 //!
 //! Four experiments: a fence that collects data, after two fences without data, for several numbers of nodes, with
 //! links made early and late; the first get by direct modex, with idle ranks and with all cores busy; the cost of
@@ -51,8 +51,8 @@ const LIMIT_S: u64 = 120;
 /// The program that ranks run.
 #[derive(Clone, Copy, Debug)]
 enum Client {
-    /// `programs/pmix_exchange.c`. The first text is its arguments before the file of its time stamps, the second those
-    /// after the length of values.
+    /// `programs/pmix_exchange.c`. The first text is the program's arguments before the file of its time stamps, the
+    /// second text the arguments after the length of values.
     Exchange(&'static str, &'static str),
     /// `programs/ucx_init.c`, without a launcher.
     Ucx,

@@ -1,4 +1,4 @@
-//! Shows what a benchmark does now, for a person at a terminal: `fence, 4 of 12 cases, round 2 of 5`.
+//! Shows the current work of a benchmark, for a person at a terminal: `fence, 4 of 12 cases, round 2 of 5`.
 //!
 //! A thread writes the line, since a benchmark may do one thing for minutes. The thread exists only if there is a
 //! terminal, and wakes only when the text changes.

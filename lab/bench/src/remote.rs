@@ -1,5 +1,5 @@
-//! Helper processes of a benchmark on other hosts: the remote shell starts them before anything is timed; they receive
-//! orders as lines on their standard input and answer by lines; they end when that input ends.
+//! Helper processes of a benchmark on other hosts: the remote shell starts a helper process before anything is timed;
+//! the process receives orders as lines on its standard input, answers by lines, and ends when its standard input ends.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -87,8 +87,8 @@ impl Remotes {
         Ok(())
     }
 
-    /// How the remote shell that was started last has ended (`None`: it runs), and what the shells have written to
-    /// standard error.
+    /// The end status of the remote shell that was started last (`None`: the shell runs), and the text that the shells
+    /// have written to standard error.
     ///
     /// # Errors
     /// The user has interrupted.

@@ -1,8 +1,8 @@
 //! The values that a benchmark measures: one JSON line for each value, and a table of medians on the screen.
 //!
-//! `lab/SCHEMA.md` describes the lines. A *case* is what all contestants do alike, such as a number of ranks; values of
-//! the same case, quantity and round were measured side by side, so ratios are taken round by round and then their
-//! median: a disturbance that lasts for a whole round affects both values and cancels out.
+//! `lab/SCHEMA.md` describes the lines. A *case* is the setting that all contestants share, such as a number of ranks;
+//! values of the same case, quantity and round were measured side by side, so ratios are taken round by round and then
+//! their median: a disturbance that lasts for a whole round affects both values and cancels out.
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::SystemTime;
@@ -96,7 +96,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// A time of all ranks (s): that of the median rank, and as `QUANTITY-max` that of the slowest.
+/// A time of all ranks (s): the time of the median rank, and as `QUANTITY-max` the time of the slowest rank.
 pub fn of_ranks(quantity: &str, times_s: impl Iterator<Item = f64> + Clone) -> Measures {
     let slowest = times_s.clone().fold(0.0, f64::max);
     vec![seconds(quantity, median(times_s).unwrap_or(0.0)), seconds(format!("{quantity}-max"), slowest)]
@@ -144,7 +144,7 @@ impl Samples {
         }
     }
 
-    /// Adds the values of one run, or the reason why there are none.
+    /// Adds the values of one run, or the reason why the run has no values.
     pub fn add(&mut self, case: &Value, contestant: &str, round: i64, outcome: Result<Measures, Failure>) {
         let benchmark = self.benchmark;
         match outcome {
@@ -176,13 +176,13 @@ impl Samples {
         }
     }
 
-    /// Prints that a contestant is not available on this machine, and why.
+    /// Prints that a contestant is not available on this machine, and the reason.
     pub fn absent(&mut self, contestant: &str, why: &str) {
         println!("missing: {contestant}: {why}");
         self.write(&json!({ "record": "absent", "contestant": contestant, "why": why }));
     }
 
-    /// Whether something was measured in each case; with `by_contestant` also for each contestant in it.
+    /// Whether a value was measured in each case; with `by_contestant`, for each contestant in each case.
     pub fn is_complete(&self, by_contestant: bool) -> bool {
         let is_measured = |(case, contestant, _): &Failed| {
             self.rows.iter().any(|row| row.case == *case && (!by_contestant || row.contestant == *contestant))
@@ -265,8 +265,8 @@ mod tests {
             samples.add(&case, "base", round, Ok(vec![seconds("wall", base)]));
             samples.add(&case, "ours", round, Ok(vec![seconds("wall", ours)]));
         }
-        // A disturbance in the third round affects both contestants; the ratio of the medians would be 1.5, the median
-        // of ratios is not.
+        // A disturbance in the third round affects both contestants; the ratio of the medians would be 1.5, but the
+        // median of the ratios is not.
         let text = text(&samples.rows, &samples.failures);
         assert!(
             text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12 s)  x 1.200  3 rounds"),

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The *rest* is the call without the children's own part: *last* and *after*. A child that exists may have to wait for
-//! a cpu, since the parents poll while they wait for the call: *ready* is when the last child would have run if it had
-//! not to wait. While the children load their libraries they use the launcher's PMI server, which this split cannot
-//! tell apart.
+//! a cpu, since the parents poll while they wait for the call: *ready* is the time at which the last child would have
+//! run without this wait. While the children load their libraries they use the launcher's PMI server, which this split
+//! cannot tell apart.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ const LIMIT_S: u64 = 300;
 /// Pause between two readings of the memory (chosen: several readings fall into every part of the job).
 const READING_PAUSE: Duration = Duration::from_millis(50);
 /// Number of parts into which a job with many calls is divided: in the first part everything has happened at least
-/// once, and the last part shows what has grown since (chosen).
+/// once, and the last part shows the growth since then (chosen).
 const PARTS: usize = 10;
 /// An MPI library, its flag, the kind of its own launcher, and a case of that launcher with ranks of the same library.
 const MPIS: [(&str, Flag, &str, &str); 2] =

@@ -1,8 +1,8 @@
 //! Parses the clock readings that the ranks of an exchange write, one line each, and computes the times of fence and
 //! gets.
 //!
-//! All ranks read the same `CLOCK_MONOTONIC`, so these numbers are valid only on one machine, including its virtual
-//! nodes.
+//! All ranks read the same `CLOCK_MONOTONIC`, so the computed times are valid only on one machine, including its
+//! virtual nodes.
 use crate::command::{Failure, wrong};
 use crate::samples::{Measures, bytes, median, seconds};
 

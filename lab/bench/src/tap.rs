@@ -1,7 +1,7 @@
-//! `wireup bench tap`: what `wireup tap` costs, with one launcher and one program.
+//! `wireup bench tap`: the cost of `wireup tap`, with one launcher and one program.
 //!
 //! The program is started without the tap, with the tap, and, if requested, under wireup with the tap. The last two
-//! give start times that are measured by the same means.
+//! runs give start times that are measured by the same means.
 use std::ffi::OsString;
 use std::fs;
 
@@ -61,7 +61,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     };
     let turns: Vec<_> = contestants.into_iter().map(turn).collect();
     bench.turns(&turns, |(argv, is_tapped), _| -> Result<Measures, Failure> {
-        // Otherwise the profile of an earlier start could be taken for this one's.
+        // Without the removal, the profile of an earlier start could be taken for the profile of this start.
         let _ = fs::remove_file(&profile);
         let (mut measures, _) = bench.run(argv.clone(), bench.limit_or(LIMIT_S))?;
         if *is_tapped {

@@ -1,4 +1,4 @@
-//! A process's view of its job: its groups, its key-value pairs, and the results of what it has started.
+//! A process's view of its job: its groups, its key-value pairs, and the results of the operations that it has started.
 
 mod groups;
 

@@ -13,8 +13,8 @@ pub struct AddressBook {
     learnt: BTreeMap<u32, Vec<u8>>,
     /// The server's table of all ranks' addresses; it is empty if each address must be requested from the server.
     endpoints: Option<Arc<Endpoints>>,
-    /// `sought`: ranks whose address was requested and has not arrived; `wanted`: those of them not yet requested from
-    /// the server.
+    /// `sought`: ranks whose address is needed and has not arrived; `wanted`: the ranks of `sought` whose address has
+    /// not been requested from the server yet.
     sought: BTreeSet<u32>,
     wanted: Vec<u32>,
     /// Ranks that use another transport than this one.

@@ -175,8 +175,8 @@ pub trait Carrier {
         false
     }
 
-    /// The next finished dial of a connection for the program's own use, from either end; `None` instead of a socket:
-    /// the rank cannot be reached.
+    /// The next plain connection for the program's own use that is established, whichever end has dialled it, or whose
+    /// dial has failed (`None` instead of a socket: the rank cannot be reached).
     fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
         None
     }

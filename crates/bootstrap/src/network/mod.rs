@@ -277,7 +277,7 @@ impl Network {
         loop {
             self.pump_groups();
             let Network { groups, carrier, book, paused, plain, .. } = self;
-            // Resumes ranks of which fewer messages wait now, or for one of whose messages this process waits.
+            // Resumes reading from a rank if fewer of its messages wait now, or if this process waits for one of them.
             paused.retain(|rank, number| {
                 let stays = groups.is_behind(*rank);
                 if !stays {

@@ -54,7 +54,8 @@ impl Plain {
         self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
     }
 
-    /// Dials the ranks whose addresses are known, requests the other addresses, and collects finished dials.
+    /// Dials the ranks whose addresses are known, requests the addresses that are not known, and collects the
+    /// connections that are established or have failed.
     pub fn dial(&mut self, book: &mut AddressBook, carrier: &mut dyn Carrier) {
         let peers: BTreeSet<u32> = self.undialled.iter().map(|(peer, _)| *peer).collect();
         for peer in peers {

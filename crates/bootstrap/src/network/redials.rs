@@ -4,8 +4,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// How often a rank that refuses is dialled again, and the pause before each dial (ms). Within that time its own dial
-/// arrives; or, if it has given up because another rank is lost, the report of that loss.
+/// How often a rank that refuses is dialled again, and the pause before each dial (ms). Within the time of all these
+/// dials, the other rank's own dial arrives or, if the other rank has given up because a third rank is lost, its report
+/// of that loss.
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 

@@ -156,7 +156,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
     assert_eq!(all[0].results.take(next), None);
 }
 
-/// Runs ranks that form the group of all, each in a thread of its own.
+/// Runs ranks that form the group of all ranks, each in its own thread.
 fn apart<const SIZE: usize>(transport: Transport, ranks: [fn(&mut [Network; 1]); SIZE]) {
     let (tell, told): (Vec<_>, Vec<_>) = (0..SIZE).map(|_| std::sync::mpsc::channel::<Peer>()).unzip();
     let tell = &tell;

@@ -133,7 +133,8 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
     Ok(interrupted.map_or(Examined::Seen(seen), Examined::Interrupted))
 }
 
-/// Agent 0 is this machine; those of the other hosts follow in their order.
+/// The number of a host's agent: agent 0 runs on this machine, and the agents of the hosts follow in the order of the
+/// hosts.
 fn agent_of(host: usize) -> AgentId {
     AgentId(host as u32 + 1)
 }

@@ -53,7 +53,7 @@ pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize,
     found
 }
 
-/// Why there are no facts about a host, unless it only lacks the program.
+/// The reason why there are no facts about a host; `None`: there are facts, or the host only lacks the program.
 pub fn unreached(case: &Case) -> Option<Problem> {
     match &case.seen?.problem {
         _ if case.facts.is_some() => None,

@@ -7,8 +7,8 @@ use wireup_flags::{Error, Value};
 /// Longest name of an interface on Linux.
 const NAME_LEN_MAX: usize = 15;
 
-/// The value as typed, without surrounding white space, if it can be one of the three. It refuses whatever agents would
-/// refuse.
+/// The value as typed, without surrounding white space, if it may be an interface, an address or a network. Refuses
+/// whatever agents would refuse.
 pub fn checked(value: &Value) -> Result<String, Error> {
     let text = value.text()?;
     let advice = "give an interface (eth0), an address of one, or a network (10.1.0.0/16)";

@@ -46,8 +46,8 @@ impl Layout {
         Layout { agents: agents.into(), nodes }
     }
 
-    /// One agent per rank, each a node of its own on the host where the mapping has placed the rank. Those on this
-    /// machine are started by the remote shell, too.
+    /// One agent for each rank. Each agent is a separate node, on the host where the mapping has placed the rank.
+    /// Agents on this machine are started by the remote shell, too.
     pub fn of_ranks(hosts: &Hosts, mapping: &Mapping, own: &str) -> Layout {
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
         let mut places: Vec<usize> = vec![0; mapping.job_size() as usize];

@@ -8,8 +8,8 @@ use crate::hosts::{self, Entry, Hosts};
 use wireup_coll::mapping;
 use wireup_wire::job::Block;
 
-/// Whether some program names hosts of its own. The hosts of the first program are for all unless a later one names
-/// some.
+/// Whether the programs of a job may have different hosts: a program after the first one names hosts. Otherwise the
+/// hosts of the first program apply to all programs.
 pub fn are_apart(parsed: &Parsed) -> bool {
     parsed.programs.iter().skip(1).any(|program| !program.flags.hosts.is_empty())
 }

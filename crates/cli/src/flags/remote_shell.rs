@@ -37,7 +37,7 @@ impl Reach {
         }
     }
 
-    /// Whether some hosts may be unreachable. A batch system has checked those of its allocation.
+    /// Whether some hosts may be unreachable. A batch system has already checked the hosts of its allocation.
     pub fn is_uncertain(self) -> bool {
         self == Reach::Ssh
     }

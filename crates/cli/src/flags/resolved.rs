@@ -99,7 +99,8 @@ pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, surroundings: Sur
     resolve_on(Some(session_nodes), parsed, surroundings)
 }
 
-/// The modules that are imported once for the ranks of each node. `of_session`: those of `wireup up --preload`.
+/// The modules that are imported once for the ranks of each node. `of_session`: the modules of `wireup up --preload`,
+/// which are used if the job has no `--preload`.
 fn preloading(flags: &Parsed, of_session: &[String]) -> Result<Option<Preload>, String> {
     let modules = flags.preload.as_deref().unwrap_or(of_session);
     if modules.is_empty() || modules == ["none"] {
@@ -264,7 +265,8 @@ fn stated_slots(places: &[SpawnNode]) -> Option<u32> {
     u32::try_from(slots).ok()
 }
 
-/// Nodes with their slots: those of each node, or else of every node, if stated.
+/// Nodes with their numbers of slots: `slots` has the number of each node; for nodes that are not in it, `each` has the
+/// number, if there is one.
 fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<SpawnNode> {
     let slots = |index: usize| slots.get(index).copied().or(each);
     nodes

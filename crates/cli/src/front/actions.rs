@@ -12,7 +12,7 @@ use std::path::Path;
 use wireup_os::output_file::{self, Existing};
 
 /// # Errors
-/// The option's value is not what it expects, or contradicts another option.
+/// The option does not accept the value, or the value contradicts another option.
 pub fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Result<(), String> {
     match action {
         Action::Gives(flag, make) => {

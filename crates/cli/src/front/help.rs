@@ -15,7 +15,7 @@ pub static TABLES: [(&str, &[Row]); 4] = [
 
 const MARGIN: usize = 118;
 
-/// The first line is what configure scripts read. The second one names the launchers whose options are accepted,
+/// Configure scripts read the first line of this text. The second line names the launchers whose options are accepted,
 /// because other scripts search for these names.
 pub fn version(name: &str) -> String {
     format!(
@@ -27,7 +27,7 @@ pub fn version(name: &str) -> String {
 
 pub const PURPOSE: &str = "start a job, with the options of other launchers";
 
-/// What follows the name on a command line.
+/// The options and operands that follow the launcher's name on a command line.
 const OPERANDS: &str = "[OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...";
 
 fn intro(name: &str) -> String {

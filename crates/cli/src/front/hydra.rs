@@ -65,13 +65,13 @@ pub static ROWS: &[Row] = &[
     always(&["ordered-output"], Nothing, "output is shown in whole lines"),
     refused(&["output-from"], One("RANKS"), "show all with -l and select with grep, or write files with \
         -outfile-pattern"),
-    // How a job ends.
+    // Options about how a job ends.
     refused(&["disable-auto-cleanup"], Nothing, "a rank that fails always ends the job"),
     always(&["enable-auto-cleanup", "cleanup"], Nothing, "a rank that fails ends the job"),
     no_effect(&["print-all-exitcodes"], Nothing, "the message at the end names the first rank that failed, with its \
         code"),
     no_effect(&["silent-abort"], Nothing, "messages about failures are one line"),
-    // What the launcher prints.
+    // Options about what the launcher prints.
     switch(&["verbose", "v", "debug"], &flag::VERBOSE),
     switch(&["print-rank-map"], &flag::DISPLAY_MAP),
     does(&["info"], Nothing, &rules::VERSION),

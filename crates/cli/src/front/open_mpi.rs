@@ -72,7 +72,7 @@ pub static ROWS: &[Row] = &[
     refused(&["xterm"], One("RANKS"), "start the terminal as the program: xterm -e ./app"),
     refused(&["xml"], Nothing, "there is no output in XML"),
     refused(&["xml-file"], One("FILE"), "there is no output in XML"),
-    // What the launcher prints.
+    // Options about what the launcher prints.
     does(&["display"], One("LIST"), &rules::DISPLAY),
     switch(&["display-map", "display-devel-map", "display-diffable-map"], &flag::DISPLAY_MAP),
     switch(&["display-allocation", "display-devel-allocation"], &flag::DISPLAY_MAP),

@@ -106,21 +106,21 @@ pub enum ShellPart {
 pub enum Make {
     /// The value as typed; `NAME=VALUE` if two words were typed.
     Typed,
-    /// This word, whatever was typed.
+    /// The word stored here, whatever the user typed.
     Word(&'static str),
-    /// This word if the value is true; else the flag is not given.
+    /// The word stored here if the typed value is true; otherwise the flag is not given.
     IfTrue(&'static str),
-    /// This word if the value is false; else the flag is not given.
+    /// The word stored here if the typed value is false; otherwise the flag is not given.
     IfFalse(&'static str),
-    /// The value as typed; for one of these words the flag is not given.
+    /// The value as typed, unless it is one of the words stored here: then the flag is not given.
     Unless(&'static [&'static str]),
     /// The value as typed if it is a number; else the flag is not given.
     IfNumber,
-    /// A number of at least 1, put between two texts.
+    /// A number of at least 1, between the two texts stored here.
     Number(&'static str, &'static str),
-    /// The value as typed, after this text.
+    /// The text stored here, followed by the value as typed.
     Behind(&'static str),
-    /// For the first word of a pair, its second word.
+    /// If the value is the first word of a pair, the second word of that pair.
     OneOf(&'static [(&'static str, &'static str)]),
     Lowercase,
     /// The part of the value before the first colon.
@@ -130,9 +130,10 @@ pub enum Make {
     Mapping,
     Binding,
     Ranking,
-    /// One rank, `all` or `none`.
+    /// The ranks that read standard input: one rank, `all` or `none`.
     Reader,
-    /// As typed. For `NAME*` the flag is not given: ranks inherit all variables whose names begin so.
+    /// The variable as typed. For `NAME*` the flag is not given, because ranks inherit all variables whose names begin
+    /// with `NAME` anyway.
     Export,
     /// The names, without `list:` before them. For `all` the flag is not given.
     EnvNames,

@@ -1,4 +1,5 @@
-//! What options do that is not simply a flag of `wireup run`, with an explanation and an example for the documentation.
+//! The effects of other launchers' options that are not simply a flag of `wireup run`, each with an explanation and an
+//! example for the documentation.
 
 use super::row::{Action, Listed, Make, Rule, ShellPart};
 use crate::flags::table as flag;

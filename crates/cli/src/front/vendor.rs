@@ -40,7 +40,7 @@ impl Vendor {
         }
     }
 
-    /// Whether some option means something else to the other vendor.
+    /// Whether both vendors have one of these options, but with different meanings.
     pub fn matters(words: &[OsString]) -> bool {
         let [one, other] = [Vendor::Hydra, Vendor::OpenMpi];
         let differs = |option: &str| match (one.own(option), other.own(option)) {

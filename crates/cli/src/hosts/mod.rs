@@ -92,7 +92,7 @@ impl Hosts {
         Hosts { list: hosts.collect(), order, ..self }
     }
 
-    /// Why these hosts, of which `count` have `slots` slots, do not take as many ranks.
+    /// The message that `ranks` ranks do not fit on these hosts: `count` hosts with `slots` slots in total.
     pub fn refusal(&self, ranks: u32, slots: u64, count: usize) -> String {
         match &self.slots_of {
             Some(allocation) => format!(
@@ -112,7 +112,7 @@ impl Hosts {
     }
 }
 
-/// What was stated about one host.
+/// The sum of all mentions of one host.
 #[derive(Default)]
 struct Sum {
     name: String,

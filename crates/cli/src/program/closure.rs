@@ -40,8 +40,8 @@ const ALL_OBJECTS_MAX: usize = 8192;
 /// The system's folders, for systems whose list is missing or out of date.
 const FOLDERS: [&str; 6] =
     ["/lib64", "/usr/lib64", concat!("/lib/", multiarch!()), concat!("/usr/lib/", multiarch!()), "/lib", "/usr/lib"];
-/// What the loader replaces `$LIB` by: the first on Debian and its relatives, the second on Red Hat and SUSE. Both are
-/// tried, because it is compiled into the loader.
+/// The values of the loader's variable `$LIB`: the first on Debian and its relatives, the second on Red Hat and SUSE.
+/// Both are tried, because the value is compiled into the loader.
 const LIB: [&str; 2] = [concat!("lib/", multiarch!()), "lib64"];
 const PLATFORM: &str = std::env::consts::ARCH;
 /// Folders for certain processors below each folder that is searched, in the loader's order.
@@ -90,7 +90,7 @@ pub struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search in the objects' own paths and in those of the system.
+    /// A search in the paths that the objects contain and in the paths of the system.
     pub fn new(cache: &'a LdCache) -> Search<'a> {
         let cwd = Path::new("/");
         Search {
@@ -179,7 +179,8 @@ struct Object {
     /// The folder that `$ORIGIN` is replaced by.
     origin: PathBuf,
     dynamic: Rc<Dynamic>,
-    /// The folders of the object's own `RPATH`, then those of the objects that needed it, with `$ORIGIN` replaced.
+    /// The folders in the `RPATH` of this object, then the folders in the `RPATH`s of the objects that needed this
+    /// object, with `$ORIGIN` replaced.
     rpath: Vec<PathBuf>,
     runpath: Vec<PathBuf>,
 }
@@ -190,8 +191,8 @@ impl Object {
         let expand =
             |paths: &[String]| -> Vec<PathBuf> { paths.iter().flat_map(|path| expand(path, &origin)).collect() };
         let runpath = expand(&dynamic.runpath);
-        // The `RPATH` of an object with a `RUNPATH` is ignored; those of the objects that needed it still apply to what
-        // it needs in turn.
+        // The `RPATH` of an object with a `RUNPATH` is ignored. The `RPATH`s of the objects that needed this object
+        // still apply to the libraries that this object needs.
         let mut rpath = if runpath.is_empty() { expand(&dynamic.rpath) } else { Vec::new() };
         rpath.extend(inherited.iter().cloned());
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

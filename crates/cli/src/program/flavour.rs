@@ -76,7 +76,7 @@ struct Finding {
     prefix: Option<PathBuf>,
 }
 
-/// What the ranks of these programs are offered.
+/// The PMI interfaces that the ranks of these programs are offered.
 pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
     let cache = LdCache::default();
     let findings: Vec<Finding> = apps.iter().map(|app| look(app, context, &cache)).collect();
@@ -105,8 +105,8 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
     Choice { flavour, why, library: text(library), prefix, mixed: mixed(&findings) }
 }
 
-/// Finds a program of MPICH's family beside one of Open MPI in a job: each waits in `MPI_Init` until all ranks of the
-/// job have called its own.
+/// Finds a program of MPICH's family and a program of Open MPI in one job. Such a job hangs: `MPI_Init` of each library
+/// waits until all ranks of the job have called `MPI_Init` of the same library.
 fn mixed(findings: &[Finding]) -> Option<String> {
     let of = |family| findings.iter().filter_map(|finding| finding.mpi.as_ref()).find(|(of, _)| *of == family);
     let ((_, mpich), (_, open_mpi)) = (of(LibraryFamily::Mpich)?, of(LibraryFamily::Pmix)?);

@@ -38,7 +38,7 @@ pub struct Choice {
     pub stage_s: f64,
 }
 
-/// What the ranks read.
+/// The files that the ranks read.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Load {
     /// Number of files on network file systems.

@@ -29,7 +29,7 @@ pub struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// One node for each store: virtual nodes share that of their machine.
+    /// One node for each store of staged files: virtual nodes share the store of their machine.
     fn with_stores(&self) -> Vec<NodeSpec> {
         let is_shared = self.nodes.iter().all(|node| node.shared);
         let count = if is_shared { 1 } else { self.nodes.len() };
@@ -169,7 +169,7 @@ pub(super) fn run(
 /// Carries the stream to the nodes and their answers back.
 struct Courier<'a> {
     sending: Sending<'a>,
-    /// Why the stream has broken off.
+    /// The reason why the stream of files has broken off; `None`: it has not.
     problem: Option<String>,
     nodes: &'a [NodeSpec],
     times: Times,

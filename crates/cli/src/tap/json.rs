@@ -62,7 +62,8 @@ pub fn value(report: &TapReport, command: &str) -> Value {
     })
 }
 
-/// What a rank used until its first request; `null`: that is not known, as with PMIx.
+/// The resources (CPU time, page faults, reads, mapped files) that a rank used until its first request; `null`: they
+/// are not known, as with PMIx.
 fn until_first_request(record: &Record) -> Value {
     let effort = &record.effort;
     if effort.mapped_files == 0 {

@@ -175,7 +175,7 @@ fn kind(problem: &Problem, setting: &Setting) -> Kind {
     }
 }
 
-/// What `ssh` and similar programs say.
+/// The kind of a problem, from the text that `ssh` or a similar program has printed.
 fn kind_of_text(problem: &str) -> Kind {
     let problem = problem.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));

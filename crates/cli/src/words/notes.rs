@@ -71,7 +71,8 @@ impl Notes {
                 )]
             }
             Note::NoPmix { host, problem, .. } => {
-                // This note comes only if the ranks can do without PMIx.
+                // A node sends this note only if the ranks can do without PMIx, so it is shown only if the user has
+                // asked for details.
                 let line = format!("node {host} has no PMIx: {problem}");
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
@@ -90,7 +91,8 @@ impl Notes {
                 vec![format!("node {host}: {problem}; jobs with --instant-on choose their own ports there")]
             }
             Note::Lacks { host, what } => self.lacks(host, what),
-            // The other nodes preload the same, unless they lack the record.
+            // Only the first node's modules are shown: other nodes preload the same modules, unless they lack the
+            // record from which `--preload auto` takes them.
             Note::Preloads { .. } if std::mem::replace(&mut self.preloads, true) => Vec::new(),
             Note::Preloads { host, modules } => vec![format!("node {host}: --preload auto: {modules}")],
             Note::Bound { host, picture } => {

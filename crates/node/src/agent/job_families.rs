@@ -55,7 +55,8 @@ impl Family {
         Keeper::fork_isolated(&PidNamespace::of(first)?)
     }
 
-    /// Ends the family on this node: its idle members exit. Returns its first keeper, if that one was held.
+    /// Ends the family on this node: its idle members exit. Returns the family's first keeper, if that keeper was held
+    /// after its own job had ended.
     fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
         for member in self.members.into_keepers(reactor) {
             member.leave();

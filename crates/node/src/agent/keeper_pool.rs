@@ -80,7 +80,7 @@ impl Idle {
     /// [`Keeper::replaced`]).
     ///
     /// # Errors
-    /// Those of [`Keeper::fork`].
+    /// The errors of [`Keeper::fork`].
     pub fn settled(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Idle> {
         let Idle { mut keeper, server } = self;
         if keeper.has_settled() {

@@ -74,8 +74,8 @@ struct Entry {
     kind: LinkKind,
     interest: Interest,
     closing: bool,
-    /// Whether the last check found bytes that were unanswered for too long. The link is lost only if the next check
-    /// finds the same, since a probe may only just have been sent.
+    /// Whether the last check found bytes that were unanswered for too long. The link counts as lost only if the next
+    /// check finds such bytes too, since the probe may have been sent just before the first check.
     suspect: bool,
 }
 

@@ -95,7 +95,8 @@ impl LocalJobs {
             self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(|ranks| &ranks.keeper);
         let parent = parent.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
         let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
-        // Where nodes share a machine, each rank is a scheduling group of its own, so there is no group to lower.
+        // Where nodes share a machine, each rank has its own scheduling group, so the job has no group whose weight
+        // could be lowered.
         if let Some(keeper) = parent.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
             && ranks > self.cpus
         {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use wireup_os::socket;
 use zeroize::Zeroizing;
 
-/// Longest time for a call of `munge` or `unmunge`: a hundred times what it takes on an idle machine.
+/// Longest time for a call of `munge` or `unmunge`: a hundred times the time that the call takes on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Most bytes of an answer of munge. Chosen: more than a credential of a key, or the text of an error, has.
 pub const ANSWER_LEN_MAX: usize = 16 << 10;

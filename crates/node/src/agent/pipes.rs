@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 
 /// Most bytes per read of a rank's output; a rank that copies a large file fills each read.
 pub const READ_BYTES: usize = 64 << 10;
-/// Reads of one stream per turn, so that one loud rank does not delay the others.
+/// Maximum number of reads of one stream in one turn of the event loop, so that a rank with much output does not delay
+/// other ranks.
 const READS_PER_TURN: usize = 4;
 
 /// A rank's standard output or error.

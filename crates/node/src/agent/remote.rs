@@ -21,7 +21,7 @@ use wireup_proto::io::How;
 use wireup_proto::{NEEDED, NEEDED_WORDS, SECOND_CACHE_WORDS};
 use wireup_wire::peer::PROTOCOL_VERSION;
 
-/// Exit code of a node that could not store the program.
+/// Exit code by which a node reports that it could not store the program.
 const NOT_TAKEN: u8 = 88;
 /// The user's caches, evaluated on the node after [`OWN`]. Those after the first are for a home directory where no
 /// program can be stored or run: it is read-only, full, or mounted with `noexec`. [`caches`] has the same list.
@@ -180,7 +180,8 @@ pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String>
     }
 }
 
-/// Checks that only the user can write to a folder. In a folder with the sticky bit, it must be what [`OWN`] asks for.
+/// Checks that only the user can write to a folder. If its parent folder has the sticky bit, the folder must also have
+/// mode 0700 and be on the parent's file system, as [`OWN`] asks for.
 pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     let shown = folder.display();
     let meta = std::fs::symlink_metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
@@ -258,7 +259,7 @@ mod tests {
     struct RemoteHome(tempfile::TempDir);
 
     impl RemoteHome {
-        /// With `tmp` and `shm`, which stand for [`SHARED`].
+        /// Makes a home directory with the folders `tmp` and `shm`, which stand for the folders of [`SHARED`].
         fn new() -> RemoteHome {
             let home = RemoteHome(tempfile::tempdir().unwrap());
             for name in ["tmp", "shm"] {

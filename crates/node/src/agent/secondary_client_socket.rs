@@ -16,8 +16,8 @@ use wireup_wire::secondary_client::{Answer, HELLO_LEN_MAX, Hello};
 
 /// The beginning of the socket's name.
 const KIND: &[u8] = b"wireup-further-";
-/// Datagrams handled in one turn, so that a loud sender does not delay others. Chosen: as many as the kernel lets wait
-/// by default.
+/// Maximum number of datagrams handled in one turn of the event loop, so that a busy sender does not delay others.
+/// Chosen: as many as the kernel lets wait by default.
 const LETTERS_PER_TURN: usize = 10;
 
 #[derive(Default)]

@@ -5,7 +5,7 @@ use wireup_os::reactor::{Interest, Reactor};
 
 /// Most bytes per read of a stream.
 const READ_BYTES: usize = 16 << 10;
-/// Reads of one stream before other descriptors are looked at. Chosen: more than a pipe holds.
+/// Maximum number of reads of one stream before other descriptors are handled. Chosen: more than a pipe holds.
 const READS_MAX: usize = 16;
 
 /// The reading end of a stream.

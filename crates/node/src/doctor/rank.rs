@@ -12,7 +12,7 @@ use std::time::Duration;
 use wireup_proto::exit_code::OURS;
 use wireup_wire::peer::RemoteShell;
 
-/// The longest question: the names of some 100,000 nodes.
+/// Maximum length of the question on standard input (bytes): it has room for the names of about 100,000 nodes.
 const QUESTION_BYTES_MAX: u64 = 16 << 20;
 /// Most missing files in one line. Chosen: with paths of the longest length the line is still short enough to be read
 /// (`LINE_BYTES_MAX` of the command).

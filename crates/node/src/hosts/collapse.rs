@@ -83,8 +83,8 @@ fn alone(name: &str) -> String {
     }
 }
 
-/// The first number in which two names differ: its position in the first one. Names with colons are addresses and have
-/// none.
+/// The position, in the first name, of the first number in which the two names differ; `None`: there is no such number,
+/// or a name has a colon and so is an address.
 fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
     if left.contains(':') || right.contains(':') {
         return None;

@@ -1,8 +1,8 @@
 //! Sends and receives messages with descriptors over a Unix stream socket, without blocking.
 //!
-//! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors are sent with the first
-//! byte of the chunk that contains their message, so they have arrived when the message is complete; each message tells
-//! how many belong to it. Many messages share a chunk: a thousand exits cost a few system calls.
+//! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors are sent with the first byte of
+//! the chunk that contains their message, so they have arrived when the message is complete; each message contains the
+//! number of its descriptors. Many messages share a chunk: a thousand exits cost a few system calls.
 
 use super::protocol::{KeeperEvent, Request};
 use serde::{Serialize, de::DeserializeOwned};
@@ -20,11 +20,13 @@ use wireup_wire::peer::SpawnError;
 /// Size of a chunk (bytes) above which it takes no further message.
 const CHUNK_BYTES: usize = 64 << 10;
 const LENGTH_BYTES: usize = 4;
-/// Number of queued descriptors from which on they are sent without waiting for more: those of about a dozen processes.
+/// Number of queued descriptors at which they are sent without waiting for more. It corresponds to about a dozen
+/// processes.
 const FREIGHT: usize = 48;
 /// Number of unsent descriptors at which no further process is started until the agent has received some.
 const FREIGHT_MAX: usize = 128;
-/// Time for which a report waits for others, to be sent together with them, while processes remain to be started (ns).
+/// Time for which a report waits for further reports, to be sent together with them, while processes remain to be
+/// started (ns).
 const REPORT_NS: u64 = 4_000_000;
 /// Longest wait of a failing keeper for room in the socket for its last report. Its agent reads at once unless stopped.
 const REPORT_MAX: Duration = Duration::from_secs(1);
@@ -220,7 +222,7 @@ impl AgentSocket {
         !(self.outbox.is_empty() || self.watches_room)
     }
 
-    /// Sends the queued reports, unless more of them are expected soon. `false`: the agent has just ended.
+    /// Sends the queued reports, unless more reports are expected soon. `false`: the agent has just ended.
     ///
     /// # Errors
     /// The reactor cannot watch the socket for room.
@@ -247,8 +249,8 @@ impl AgentSocket {
     }
 }
 
-/// Sends the reports in `outbox`, then that the keeper fails. If the error cannot be sent, the agent notices only that
-/// the keeper has exited.
+/// Sends the reports in `outbox`, then a report that the keeper fails. If the error cannot be sent, the agent notices
+/// only that the keeper has exited.
 pub(super) fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> SpawnError {
     outbox.push(&KeeperEvent::Failed { problem: problem.clone() }, Vec::new());
     let until = Instant::now() + REPORT_MAX;

@@ -38,8 +38,8 @@ impl Directories {
         self.at_end.push(directory);
     }
 
-    /// At the end, removes a directory except for the end of its log, unless another process has claimed the directory
-    /// by then.
+    /// Notes a directory to be removed at the keeper's end, except for the end of its log, unless another process has
+    /// claimed the directory by then.
     pub fn remove_unclaimed(&mut self, path: Vec<u8>, log: String, last_words: String) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // A missing directory need not be removed.

@@ -30,7 +30,7 @@ pub(super) const ENTER_MAX: Duration = Duration::from_secs(3);
 /// Longest wait until the forker has forked a keeper, which usually takes less than a millisecond.
 const FORK_MAX: Duration = ENTER_MAX;
 
-/// The forker of this process, or the error by which it was lost; all threads share it. `None`: there is none.
+/// The forker of this process, or the error by which it was lost; all threads share it. `None`: there is no forker.
 static FORKER: Mutex<Option<Result<Forker, String>>> = Mutex::new(None);
 
 struct Forker {
@@ -69,7 +69,7 @@ pub fn end() {
     }
 }
 
-/// Has the forker fork a keeper; returns the keeper's pid and socket. `None`: this process has no forker.
+/// Makes the forker fork a keeper; returns the keeper's pid and socket. `None`: this process has no forker.
 pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, OwnedFd)>> {
     let mut forker = own();
     let asked = match forker.as_ref()? {
@@ -194,7 +194,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Forks a keeper and reports it. Returns the exit code: 0, or the number of an error.
+/// Forks a keeper and sends its pid and socket to the agent. Returns the exit code: 0, or the number of an error.
 fn between(socket: &OwnedFd, namespace: Option<&PidNamespace>) -> i32 {
     let reported =
         fork_here(namespace).and_then(|(pid, keeper)| socket::send(socket, &pid.to_ne_bytes(), &[keeper.as_fd()]));

@@ -1,6 +1,6 @@
-//! Reaps keepers that were asked to exit, without blocking for each. They need milliseconds, or seconds if a process of
-//! theirs cannot be killed: so they are polled from time to time, and when the agent ends, the remaining ones are
-//! waited for together.
+//! Reaps keepers that were asked to exit, without blocking for each. A keeper needs milliseconds to exit, or seconds if
+//! one of its processes cannot be killed: so the exiting keepers are polled from time to time, and when the agent ends,
+//! the remaining keepers are waited for together.
 
 use super::directories::remove_all;
 use std::io;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Ended};
 
-/// Longest wait for a keeper that was asked to exit. It needs milliseconds, or up to 2 s if some of its processes
-/// belong to another user and cannot be killed.
+/// Longest wait for a keeper that was asked to exit. A keeper needs milliseconds to exit, or up to 2 s if some of its
+/// processes belong to another user and cannot be killed.
 pub(super) const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// Time between two checks of the exiting processes (ns).
 const LOOK_NS: u64 = 5_000_000;
@@ -21,7 +21,8 @@ static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
 /// An exiting process: a keeper whose socket is closed, or the forker.
 pub(super) struct Leaving {
     pub pid: u32,
-    /// Whether the keeper's end was closed before it was asked to exit: then the keeper may have been killed.
+    /// Whether the keeper's end of the socket was closed before the keeper was asked to exit: then the keeper may have
+    /// been killed.
     pub gone: bool,
     /// Whether the keeper has received every request that was sent to it.
     pub has_requests: bool,
@@ -56,7 +57,7 @@ impl Leaving {
         }
     }
 
-    /// Checks the process; `None`: it has exited, or its time limit has passed.
+    /// Checks the process; `None`: the process has exited, or its time limit has passed.
     fn look(self) -> Option<Leaving> {
         let ended = match process::try_wait_for(self.pid) {
             Ok(None) if Instant::now() < self.until => return Some(self),
@@ -77,7 +78,7 @@ pub(super) fn add(leaving: Leaving) {
     all().extend(leaving.look());
 }
 
-/// Time of the next check of the exiting processes (ns); `None`: there are none.
+/// Time of the next check of the exiting processes (ns); `None`: there are no exiting processes.
 pub fn deadline_ns() -> Option<u64> {
     (!all().is_empty()).then(|| monotonic_ns() + LOOK_NS)
 }

@@ -1,10 +1,10 @@
 //! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent for long.
 //!
-//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper. Before its
-//! first processes start, it begins a session, or a process group in the agent's session without a terminal. If the
-//! keeper dies, the kernel kills every process that it started. If the agent dies (end of file on their socket), the
-//! keeper sweeps: it kills these processes and all of their descendants, even after `setsid` or a double fork, and
-//! reaps until none is left.
+//! The keeper is forked from the agent without `exec`, while the agent has one thread. The keeper is a child subreaper.
+//! Before its first processes start, the keeper begins a session, or a process group in the agent's session without a
+//! terminal. If the keeper dies, the kernel kills every process that it started. If the agent dies (end of file on
+//! their socket), the keeper sweeps: it kills these processes and all of their descendants, even after `setsid` or a
+//! double fork, and reaps until none is left.
 //!
 //! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With
 //! Linux's autogroups each session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If
@@ -16,16 +16,17 @@
 //! launcher. Linux 6.18 can let one group run alone for half a minute if some processes in it yield all the time and
 //! others wake up often, as Open MPI's ranks do when they outnumber the CPUs; an agent or a server in another group
 //! then answers nothing. (MPICH's test `spawn_rootargs`, 10 ranks that start 50, on 2 CPUs: 4 to 119 s with separate
-//! groups, 3.7 s with one.) A keeper that has begun one of the two serves no job of the other kind.
+//! groups, 3.7 s with one.) A keeper that has begun a session serves no job with a PMIx server, and a keeper that has
+//! begun a process group in the agent's session serves no other job.
 //!
 //! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the
 //! agent's group would have the same weight as the group of all its ranks: the agent would get the CPU at once for each
-//! single request, and every request would cost a context switch. Among many groups it runs less often and then finds
-//! several requests. (16 nodes of 16 ranks on 2 CPUs, fence and gets: one session for each node's ranks takes 1.2 x the
-//! time.)
+//! single request, and every request would cost a context switch. Among many groups the agent runs less often and then
+//! finds several requests. (16 nodes of 16 ranks on 2 CPUs, fence and gets: one session for each node's ranks takes 1.2
+//! x the time.)
 //!
 //! The kernel lets `SIGTSTP` stop a rank only if another process in the rank's session could continue the rank: ranks
-//! that share the keeper's session can be stopped that way.
+//! that share the keeper's session can be stopped by `SIGTSTP`.
 //!
 //! Such ranks, PMIx servers and agents have a short time slice, because without autogroups (in containers, or in
 //! cgroups of a batch system or of systemd) they share a group with any other busy process. A keeper has the usual
@@ -71,20 +72,22 @@ use wireup_proto::io::KernelSession;
 const _: () =
     assert!(sweep::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
 
-/// The agent's side of a keeper. Dropping it closes the socket, and the keeper sweeps and leaves.
+/// The agent's side of a keeper. Dropping this value closes the socket; the keeper then kills all of its processes and
+/// exits.
 pub struct Keeper {
     pid: u32,
     socket: OwnedFd,
     outbox: Outbox,
     inbox: Inbox,
     namespace: Namespace,
-    /// The kernel session in which the keeper has its process group; `None`: it is still in the agent's group.
+    /// The kernel session in which the keeper has its process group; `None`: the keeper is still in the agent's group.
     kernel_session: Option<KernelSession>,
     /// Whether the keeper's end of the socket is closed.
     gone: bool,
     /// Whether the keeper had an interpreter with imported modules for later jobs when it was renewed.
     keeps_importer: bool,
-    /// Directories that the keeper was asked to remove at its end; if it is killed before that, the agent removes them.
+    /// Directories that the keeper was asked to remove at its end; if the keeper is killed before that, the agent
+    /// removes them.
     directories: Vec<Vec<u8>>,
 }
 
@@ -121,7 +124,7 @@ impl Keeper {
     /// before anything else.
     ///
     /// # Errors
-    /// Those of [`Keeper::fork`].
+    /// The errors of [`Keeper::fork`].
     pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<Keeper> {
         Keeper::fork_into(Some(namespace)).or_else(|_| Keeper::fork())
     }
@@ -141,24 +144,25 @@ impl Keeper {
         })
     }
 
-    /// Waits until the keeper has set up its namespace; if it cannot, replaces it as [`Keeper::replaced`] does.
+    /// Waits until the keeper has set up its namespace; if the keeper cannot, replaces the keeper as
+    /// [`Keeper::replaced`] does.
     ///
     /// # Errors
-    /// Those of [`Keeper::fork`].
+    /// The errors of [`Keeper::fork`].
     pub fn settled(mut self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.has_settled() { Ok(self) } else { self.replaced(again) }
     }
 
-    /// Waits until the keeper has set up its namespace; `false`: it cannot, or has been killed.
+    /// Waits until the keeper has set up its namespace; `false`: the keeper cannot set it up, or has been killed.
     pub fn has_settled(&mut self) -> bool {
         !self.is_entering() || self.entered().is_ok()
     }
 
-    /// Returns a keeper instead of one that has not settled: one that `again` forks or, if that does not settle
-    /// either, one without a namespace.
+    /// Returns a keeper in place of this keeper, which could not set up its namespace: a keeper that `again` forks or,
+    /// if that keeper fails too, a keeper without a namespace.
     ///
     /// # Errors
-    /// Those of [`Keeper::fork`].
+    /// The errors of [`Keeper::fork`].
     pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.close().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             // A keeper that does not exit in time waits for something, and another one would wait for it too.
@@ -172,7 +176,7 @@ impl Keeper {
         Keeper::fork()
     }
 
-    /// Whether the keeper is still setting up its namespace; it sends one byte when it has done so.
+    /// Whether the keeper is still setting up its namespace; the keeper sends one byte when the namespace is set up.
     pub fn is_entering(&self) -> bool {
         self.namespace == Namespace::Entering
     }
@@ -202,13 +206,13 @@ impl Keeper {
         self.socket.as_fd()
     }
 
-    /// The keeper's pid. It is a child of the agent, which reaps it.
+    /// The keeper's pid. The keeper is a child of the agent, and the agent reaps it.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Queues a request that the keeper begin this kernel session, or a process group in it. Call it before processes
-    /// are requested; only the first call has an effect.
+    /// Queues a request that the keeper begin this kernel session, or a process group in the agent's session. Call it
+    /// before processes are requested; only the first call has an effect.
     pub fn begin_kernel_session(&mut self, session: KernelSession) {
         if self.kernel_session.is_none() {
             self.kernel_session = Some(session);
@@ -216,7 +220,7 @@ impl Keeper {
         }
     }
 
-    /// The kernel session that the keeper has begun; `None`: it has begun none.
+    /// The kernel session that the keeper has begun; `None`: the keeper has begun no session.
     pub fn kernel_session(&self) -> Option<KernelSession> {
         self.kernel_session
     }
@@ -251,8 +255,8 @@ impl Keeper {
 
     /// Writes requests without blocking. `Ok(false)`: call again when the socket is writable.
     ///
-    /// The keeper's end of the socket is closed; [`Keeper::receive`] returns its last messages.
-    /// The keeper is gone; [`Keeper::receive`] returns its last messages.
+    /// # Errors
+    /// The keeper's end of the socket is closed; [`Keeper::receive`] returns the keeper's last messages.
     pub fn flush(&mut self) -> io::Result<bool> {
         Ok(self.outbox.flush(&self.socket)? == Flushed::All)
     }
@@ -275,25 +279,25 @@ impl Keeper {
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
 
-    /// Closes the socket for both directions: the keeper notices it, sweeps and leaves.
+    /// Closes the socket for both directions: the keeper then kills all of its processes and exits.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Tells the keeper to sweep and leave, and waits for its exit for a limited time: a process that sleeps in the
-    /// kernel (because of a dead file server) cannot be killed now. In that case the keeper goes on killing as an
-    /// orphan, and leaves when the last of its processes is gone.
+    /// Makes the keeper kill all of its processes and exit, and waits for its exit for a limited time: a process that
+    /// sleeps in the kernel (because of a dead file server) cannot be killed now. In that case the keeper, as an
+    /// orphan, continues to kill its processes, and exits when the last of them is gone.
     ///
-    /// If the keeper was killed, or has not read the requests, this removes the directories that it should have
-    /// removed.
+    /// If the keeper was killed, or has not read the requests, `close` removes the directories that the keeper should
+    /// have removed.
     ///
     /// # Errors
-    /// The keeper was already reaped, or has not left in time (`TimedOut`).
+    /// The keeper was already reaped, or has not exited in time (`TimedOut`).
     pub fn close(self) -> io::Result<()> {
         self.told_to_leave().wait(LEAVE_MAX)
     }
 
-    /// Tells the keeper to leave, without waiting: see [`leaving`].
+    /// Makes the keeper exit, without waiting for its exit: see [`leaving`].
     pub fn leave(self) {
         leaving::add(self.told_to_leave());
     }

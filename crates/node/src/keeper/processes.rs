@@ -1,4 +1,5 @@
-//! The processes of a keeper: those that wait to be started, and those that have been created and not yet reaped.
+//! The processes of a keeper: processes that wait to be started, and processes that have been created and not yet
+//! reaped.
 
 mod preloading;
 mod waiting;
@@ -122,7 +123,7 @@ impl Processes {
     }
 
     /// Queues processes that cannot be forked from an importer for a normal start, or (`refuses`) reports that they
-    /// will not start. `problem`: why they cannot be forked.
+    /// will not start. `problem`: the reason why the processes cannot be forked.
     fn start_without(&mut self, waiting: VecDeque<Waiting>, refuses: bool, problem: String, outbox: &mut Outbox) {
         if !refuses {
             self.queue.extend(waiting);
@@ -221,7 +222,8 @@ impl Processes {
         self.spawner.pause();
     }
 
-    /// Reports processes that have executed their programs, or have failed to. `true`: at least one was reported.
+    /// Reports processes that have executed their programs, or have failed to execute them. `true`: at least one was
+    /// reported.
     pub fn collect_starts(&mut self, outbox: &mut Outbox) -> bool {
         let mut any = false;
         while let Some(executed) = self.spawner.poll() {
@@ -428,7 +430,8 @@ impl Processes {
         self.import_in_vain(format!("the interpreter that imports modules {how}"), outbox);
     }
 
-    /// Handles the end of an importer that was ready: requested ranks fail, the others start without it or fail too.
+    /// Handles the end of an importer that was ready: ranks that have been requested from the importer fail; the other
+    /// ranks start without the importer or fail too.
     fn on_importer_lost(&mut self, outbox: &mut Outbox) {
         let Some(preloading) = self.preloading.take() else { return };
         let is_required = preloading.is_required;
@@ -443,7 +446,8 @@ impl Processes {
         }
     }
 
-    /// Abandons the importer, which cannot be used because of `problem`; the processes start without it, or not at all.
+    /// Abandons the importer, which cannot be used because of `problem`; the processes start without the importer, or
+    /// not at all.
     pub fn import_in_vain(&mut self, problem: String, outbox: &mut Outbox) {
         if let Some(preloading) = self.preloading.take() {
             let is_required = preloading.is_required;
@@ -451,7 +455,7 @@ impl Processes {
         }
     }
 
-    /// Handles an importer kept from an earlier job that cannot run this job: it is kept for later ones.
+    /// Handles an importer kept from an earlier job that cannot run this job: the importer is kept for later jobs.
     fn on_declined(&mut self, problem: String, outbox: &mut Outbox) {
         let Some(mut preloading) = self.preloading.take() else { return };
         self.start_without(preloading.take_waiting(), preloading.is_required, problem, outbox);
@@ -477,9 +481,9 @@ impl Processes {
     }
 }
 
-/// Puts crashed processes first among those that have ended since the last call; the kernel returns them in the order
-/// of their starts. The first one is reported as the reason why the job ends: the others exit because a peer has
-/// crashed, and seldom crash themselves.
+/// Puts crashed processes first among the processes that have ended since the last call, which the kernel returns in
+/// the order of their starts. The first process is reported as the reason why the job ends: ranks that exit because a
+/// peer has crashed seldom crash themselves.
 fn crashes_first(dead: &mut [(u32, Ended)]) {
     // SIGILL, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
     dead.sort_by_key(|(_, ended)| !matches!(ended, Ended::Signalled { signal: 4 | 7..=9 | 11, .. }));

@@ -30,22 +30,24 @@ pub enum Request {
     /// Start processes. Each is answered by `Started` and later `Exited`, or by `StartFailed`.
     Spawn(Batch),
     /// Send a signal to the process group of one slot, or to all except servers. Processes that are not started yet get
-    /// it before their first instruction; `SIGKILL` to all cancels their start instead (`StartFailed`, `ECANCELED`).
+    /// the signal before their first instruction; `SIGKILL` to all cancels the start of these processes instead
+    /// (`StartFailed`, `ECANCELED`).
     Signal { slot: Option<u32>, signal: i32 },
     /// Kill all descendants, even after `setsid` or double forks; then send `Swept`.
     Sweep,
-    /// Remove a directory and its contents when no process is left and the agent releases the keeper, or dies.
+    /// Remove a directory and its contents when no process is left and the agent releases the keeper or dies.
     RemoveAtEnd { directory: Vec<u8> },
     /// Remove a directory and its contents when the keeper itself ends, unless another process has claimed (`flock`)
-    /// the directory by then. If the file `log` in it is not empty, its end is kept as the file `last_words`.
+    /// the directory by then. If the file `log` in the directory is not empty, the end of `log` is kept as the file
+    /// `last_words`.
     RemoveUnclaimed { directory: Vec<u8>, log: String, last_words: String },
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
     /// End the interpreter with imported modules that is kept for later jobs, and do not keep this job's interpreter.
     DropImporter,
-    /// Restore the terminal's modes if the agent dies: those that standard input, a terminal, had when the keeper was
-    /// forked, or those that the agent had remembered before that.
+    /// Restore the terminal's modes if the agent dies: the modes that standard input, a terminal, had when the keeper
+    /// was forked, or the modes that the agent had remembered before the fork.
     RestoreTerminalOnDeath,
     /// Begin a kernel session (`setsid`) or, in the agent's session, a process group; `Renew` does not undo this. Sent
     /// at most once: see [`super::Keeper::begin_kernel_session`].
@@ -72,7 +74,7 @@ pub struct Process {
     pub slot: u32,
     /// Index into the batch's programs.
     pub program: u16,
-    /// Variables of this process alone; they take precedence over those of the program.
+    /// Variables of this process alone; they take precedence over the variables of the program.
     pub env: Vec<Vec<u8>>,
     /// The CPUs that the process may use, 64 per word.
     pub cpus: Option<Vec<u64>>,
@@ -104,7 +106,7 @@ pub enum StdinKind {
     /// The standard input that the agent had when it forked the keeper.
     Inherit,
     Pipe,
-    /// One end of a socket pair, whose other end is the agent's `stdin`.
+    /// One end of a socket pair, of which the agent gets the other end as `ProcessFds::stdin`.
     Socket,
     /// Exactly these bytes, which are never put into a file, an argument or a variable.
     Bytes(Vec<u8>),
@@ -164,19 +166,21 @@ pub enum KeeperEvent {
         slot: u32,
         status: ExitStatus,
     },
-    /// Staged files are shown by a library in the processes. `problem`: why mounts are impossible.
+    /// Staged files are shown by a library in the processes. `problem`: the reason why mounts are impossible.
     Redirected {
         problem: String,
     },
-    /// The processes use the original files instead of staged ones. `problem`: why the staged files are not shown.
+    /// The processes use the original files instead of staged ones. `problem`: the reason why the staged files are not
+    /// shown.
     NotStaged {
         problem: String,
     },
-    /// The modules that are imported once for all ranks, and where their names were found.
+    /// The modules that are imported once for all ranks, and the place where the names of the modules were found.
     Preloads {
         modules: String,
     },
-    /// Each process imports its modules by itself. `problem`: why the modules were not imported once for all.
+    /// Each process imports its modules by itself. `problem`: the reason why the modules were not imported once for all
+    /// processes.
     NotPreloaded {
         problem: String,
     },

@@ -42,7 +42,7 @@ pub struct Start {
 /// functions in separate libraries, which not every program loads.
 ///
 /// # Errors
-/// Why programs cannot load the library.
+/// The reason why programs cannot load the library.
 pub fn suits(glibc: Option<&str>) -> Result<(), String> {
     const OLDEST: (u32, u32) = (2, 34);
     let Some(version) = glibc else {
@@ -60,7 +60,7 @@ pub fn suits(glibc: Option<&str>) -> Result<(), String> {
 
 impl Redirected {
     /// # Errors
-    /// Why the files cannot be shown.
+    /// The reason why the files cannot be shown.
     pub fn new(kept: InUse, keep: &Keep, bare: &Bare) -> Result<Redirected, String> {
         if !kept.is_tree() {
             return Err("they are kept as an image, which only mounts can show".into());

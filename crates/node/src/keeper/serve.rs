@@ -35,8 +35,9 @@ use wireup_wire::signal::SIGCHLD;
 /// again; repeated waits double. `PATIENCE_MAX`: the longest wait.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
-/// Time for which the first process of a PID namespace waits for the other processes in it (ns). They end with their
-/// agents: within milliseconds, unless an agent is stopped, and then nothing of its job is left anyway.
+/// Time for which the first process of a PID namespace waits for the other processes in it (ns). These processes end
+/// with their agents: within milliseconds, unless an agent is stopped, and then no process of the stopped agent's job
+/// is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
@@ -89,7 +90,7 @@ struct Serve {
     processes: Processes,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
-    /// The PID namespace of this process; `None`: the agent's.
+    /// The PID namespace of this process; `None`: this process is in the agent's PID namespace.
     isolated: Option<Isolated>,
     sweep: Option<Sweep>,
     patience: Duration,
@@ -306,8 +307,8 @@ impl Serve {
         }
     }
 
-    /// Makes the keeper exit once none of its processes is left. It keeps no importer, not even that of a job that
-    /// still runs.
+    /// Makes the keeper exit once none of its processes is left. The keeper then keeps no importer, not even the
+    /// importer of a job that still runs.
     fn leave(&mut self) {
         self.is_leaving = true;
         self.processes.keep_no_importer();

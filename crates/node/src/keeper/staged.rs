@@ -1,6 +1,6 @@
 //! Shows staged files to the ranks: before the first rank starts, the keeper gets a mount namespace, in which the
 //! copies are mounted over the originals. If the keeper may not mount, a library in the ranks shows the copies instead,
-//! if the user asked for it (`redirected`).
+//! if the user asked for the library (`redirected`).
 
 use super::protocol::Batch;
 use super::redirected::{self, Redirected};
@@ -23,11 +23,12 @@ pub enum View {
     /// The staged files are shown by mounts. While this value is held, the files and the placeholders that were made to
     /// show them are not removed.
     Staged(#[expect(dead_code, reason = "held until the end")] (InUse, Placeholders)),
-    /// The staged files are shown by a library in the ranks. The text says why mounts are impossible.
+    /// The staged files are shown by a library in the ranks. The text is the reason why mounts are impossible.
     Redirected(Redirected, String),
-    /// The original files are used. The text says why no staged files are shown.
+    /// The original files are used. The text is the reason why no staged files are shown.
     Originals(String),
-    /// Perhaps only some of the staged files are shown, so no process may be started. The text says why.
+    /// Perhaps only some of the staged files are shown, so no process may be started. The text is the reason why not
+    /// all files are shown.
     Half(String),
 }
 
@@ -96,7 +97,7 @@ fn bare(staged: &Staged) -> Bare {
     Bare::here(folders.map(|bare| BareFolder { path: path(&bare.path), name: bare.name.clone(), mode: bare.mode }))
 }
 
-/// Exit code of the process that tries to mount, if it may not.
+/// Exit code of the process that tries to mount, if the kernel does not permit the mount.
 const NOT_PERMITTED: u8 = 1;
 const CANNOT_MOVE: u8 = 2;
 

@@ -13,12 +13,12 @@ const GRACE_NS: u64 = 50_000_000;
 /// Pending `SIGSTOP`s.
 #[derive(Default)]
 pub(super) struct Stops {
-    /// Slots that will receive a `SIGSTOP` (`None`: all), with the time for it (ns).
+    /// Slots that will receive a `SIGSTOP` (`None`: all slots), each with the time of the signal (ns).
     due: Vec<(Option<u32>, u64)>,
 }
 
 impl Stops {
-    /// Notes that a signal was sent to one process or to all.
+    /// Notes that a signal was sent to one process or to all processes.
     pub fn on_signal(&mut self, slot: Option<u32>, signal: i32, now_ns: u64) {
         match signal {
             SIGTSTP => self.due.push((slot, now_ns + GRACE_NS)),

@@ -121,8 +121,8 @@ fn output(kind: OutKind, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
     let (reader, writer) = match kind {
         OutKind::Null => return Ok(ChildEnd::Null),
         OutKind::Pipe => files::pipe()?,
-        // If no pseudo-terminal can be opened (`/dev/pts` not mounted, `kernel.pty.max` reached), a pipe takes its
-        // place.
+        // If no pseudo-terminal can be opened (`/dev/pts` not mounted, `kernel.pty.max` reached), a pipe is used
+        // instead.
         OutKind::Pty => pty::open_raw().or_else(|_| files::pipe())?,
     };
     *agent = Some(nonblocking(reader)?);

@@ -3,8 +3,9 @@
 //! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when
 //! their parents are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
 //!
-//! If the agent is gone, agents and keepers that are descendants of this keeper have noticed that too: they end their
-//! own processes and remove directories that only they know. They get a moment for that.
+//! If the agent is gone, agents and keepers that are descendants of this keeper have noticed the end of the agent too:
+//! each of them ends its own processes and removes directories that no other process knows. The sweep gives these
+//! agents and keepers a moment to do so.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,8 +18,8 @@ const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
 /// Time after which a sweep gives up if some processes belong to another user and cannot be killed (ns).
 const DENIED_NS: u64 = 2_000_000_000;
-/// Time for wireup processes to end by themselves (ns). Chosen: they need milliseconds, and half a second where several
-/// busy processes compete for each CPU.
+/// Time for wireup processes to end by themselves (ns). Chosen: a wireup process needs milliseconds to end, and half a
+/// second where several busy processes compete for each CPU.
 pub const FELLOWS_NS: u64 = 2_000_000_000;
 
 /// The state of a sweep.
@@ -51,8 +52,9 @@ impl Sweep {
         Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
     }
 
-    /// Kills all descendants if a round is due. `kept`: a process that is not killed; because of it, the end of the
-    /// others cannot be noticed by reaping and is noticed here. `None`: some may be left.
+    /// Kills all descendants if a round is due. `kept`: a process that is not killed; while the process `kept` lives,
+    /// the end of all other processes cannot be noticed by reaping and is noticed here. Returns `None` if some
+    /// descendants may be left.
     pub fn kill_again(&mut self, kept: Option<u32>) -> Option<Swept> {
         let now = monotonic_ns();
         if now < self.next_round_ns {

@@ -18,7 +18,7 @@ use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmi::SERVER_NAME;
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
-/// Long enough for a loaded machine; only a failing test waits this long.
+/// Longest wait for an event; long enough for a loaded machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A keeper, and its reports by slot.
@@ -465,7 +465,7 @@ fn closing_a_stopped_keeper_times_out() {
     kill(pid, SIGSTOP).unwrap();
     let closed = bench.keeper.told_to_leave().wait(Duration::from_millis(20));
     assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    // Once continued, the keeper still kills the rank and exits.
+    // After `SIGCONT` the keeper still kills the rank and exits.
     kill(pid, SIGCONT).unwrap();
     wait_until_gone(rank);
     assert_eq!(process::wait_for(pid).unwrap(), process::Ended::Exited(0));

@@ -54,7 +54,7 @@ struct LauncherDriver<'w> {
     /// used.
     talking: Option<Talking<'w>>,
     output: [Writer; 2],
-    /// Function that shows which nodes are starting, and the time at which it is called next (ns).
+    /// Function that shows which nodes are starting, and the time of its next call (ns).
     starting: Option<(ShowStarting, u64)>,
     terminal: Option<RawTerminal>,
     /// The result of the run, as far as it is known so far.
@@ -416,7 +416,7 @@ impl<'w> LauncherDriver<'w> {
     }
 }
 
-/// Raises the limit of open files as far as possible; an error if the ranks of this node need more.
+/// Raises the limit of open files as far as possible; an error if the ranks of this node need a higher limit.
 fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     let limits = wireup_os::process::raise_open_files()
         .map_err(|error| RunError::System { what: "raising the limit of open files", error })?;
@@ -434,7 +434,7 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
 }
 
 /// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal. Does nothing
-/// if there is no such rank or no terminal.
+/// if no rank gets a pseudo-terminal or the user has no terminal.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.stdio.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();

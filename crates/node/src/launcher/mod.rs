@@ -35,14 +35,14 @@ pub struct RunConfig {
     pub output: Output,
     /// Shows a person which nodes are still starting, until the job has started.
     pub starting: Option<ShowStarting>,
-    /// Where the output of a detached job goes, instead of standard output and error.
+    /// The file that receives the output of a detached job, instead of standard output and error.
     pub spool: Option<Arc<Spool>>,
     /// Time at which the program began (`CLOCK_MONOTONIC`, ns). `resolved_ns`: when its command line had been parsed.
     pub process_start_ns: u64,
     pub resolved_ns: u64,
 }
 
-/// What is shown while a job starts.
+/// The line that the user sees while a job starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Starting<'a> {
     Nodes(&'a [NodeState]),
@@ -68,7 +68,8 @@ pub struct RunOutcome {
     pub ended: Ended,
     pub traces: Vec<TracePart>,
     pub interrupted: bool,
-    /// Whether standard output ends within a line; `None`: output is still unwritten, because nobody reads it.
+    /// Whether standard output ends within a line; `None`: output is still unwritten, because nobody reads standard
+    /// output.
     pub has_open_line: Option<bool>,
     pub stamps: Stamps,
 }

@@ -6,7 +6,7 @@ use wireup_wire::ids::Rank;
 
 /// Code that produces the ranks' standard input, the same for all ranks, and consumes their output.
 pub trait Program {
-    /// The next input, at most `bytes_max` bytes. After `Next::Waits` it is called again when a rank has written
+    /// The next input, at most `bytes_max` bytes. After `Next::Waits`, `input` is called again when a rank has written
     /// something.
     fn input(&mut self, bytes_max: usize) -> Next;
     /// Handles what a rank has written to its standard output.
@@ -38,7 +38,7 @@ impl<'p> Talking<'p> {
         Talking { program, bytes_max: 0, waits: false }
     }
 
-    /// Sets how many bytes the job can take; 0: none for now.
+    /// Sets the number of bytes that the job can take; 0: the job takes no bytes for now.
     pub fn want(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
@@ -48,7 +48,7 @@ impl<'p> Talking<'p> {
         self.bytes_max > 0 && !self.waits
     }
 
-    /// The next input; empty: the input has ended.
+    /// The next input of the job; empty: the input has ended.
     pub fn take(&mut self) -> Option<Bytes> {
         if !self.is_ready() {
             return None;

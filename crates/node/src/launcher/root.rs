@@ -152,7 +152,7 @@ impl Root {
         }
     }
 
-    /// Why the root agent has ended; returned only once.
+    /// The reason why the root agent has ended; returned only once.
     pub fn take_end(&mut self) -> Option<String> {
         match self {
             Root::Within(within) if within.agent.has_left() => {

@@ -11,14 +11,14 @@ const PASSED_ON: [i32; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
 
 pub struct Signals {
     passed_on: SignalFd,
-    /// Readable while a `SIGTSTP` is pending. It is never read, because the kernel discards the signal when a `SIGCONT`
-    /// follows: so the order of the two signals is preserved.
+    /// Readable while a `SIGTSTP` is pending. The descriptor is never read, because the kernel discards a pending
+    /// `SIGTSTP` when a `SIGCONT` follows: so the order of the two signals is preserved.
     stop: SignalFd,
 }
 
 impl Signals {
-    /// Blocks the signals and watches for them. Signals that are ignored, as under `nohup`, stay ignored and are not
-    /// watched: once blocked, even an ignored signal would be delivered to a signal descriptor.
+    /// Blocks the signals and watches for them. Signals that this process ignores, as under `nohup`, are still ignored
+    /// and not watched: once blocked, even an ignored signal would be delivered to a signal descriptor.
     pub fn new(reactor: &Reactor, passed_on: Token, stop: Token) -> Result<Signals, RunError> {
         let watch = |signals: &[i32], token: Token| {
             let heeded: Vec<i32> = signals.iter().copied().filter(|&signal| !is_ignored(signal)).collect();
@@ -42,7 +42,7 @@ impl Signals {
     }
 
     /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has discarded it. Returns after a `SIGCONT`;
-    /// `false`: no stop, since the kernel does not stop a process group that no shell could continue.
+    /// `false`: this process did not stop, since the kernel does not stop a process group that no shell could continue.
     pub fn stop(&self) -> bool {
         deliver(SIGTSTP);
         self.passed_on.is_pending(SIGCONT)

@@ -28,8 +28,8 @@ enum State {
     File {
         bytes_max: usize,
     },
-    /// Another process group is in the terminal's foreground. No event reports when this process is moved there: a
-    /// shell that moves a running job to the foreground sends no signal.
+    /// Another process group is in the terminal's foreground. No event reports when this process is moved to the
+    /// foreground: a shell that does so for a running job sends no signal.
     Background {
         bytes_max: usize,
         ask_ns: u64,
@@ -42,7 +42,7 @@ impl Stdin {
         Stdin { token, state: State::Idle }
     }
 
-    /// Sets how many bytes the job can take; 0: none for now.
+    /// Sets the number of bytes that the job can take; 0: the job takes no bytes for now.
     pub fn want(&mut self, bytes_max: usize, reactor: &Reactor) {
         if self.state == State::Ended {
             return;
@@ -74,7 +74,7 @@ impl Stdin {
         }
     }
 
-    /// Checks again whether this process is in the foreground, if it is time.
+    /// Checks again whether this process is in the foreground, if the time of the next check has come.
     pub fn on_tick(&mut self, reactor: &Reactor) {
         if let State::Background { bytes_max, ask_ns } = self.state
             && monotonic_ns() >= ask_ns

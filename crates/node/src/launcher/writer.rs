@@ -1,8 +1,8 @@
 //! Writes the ranks' output in a separate thread, so that a stopped terminal blocks nothing else.
 //!
 //! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell, so it cannot be made
-//! non-blocking. The thread is started at the first write. It takes all waiting pieces and writes them in one call. If
-//! no thread can be started, the caller writes directly.
+//! non-blocking. The thread is started at the first write. The thread takes all waiting pieces and writes them in one
+//! call. If no thread can be started, the caller writes directly.
 
 mod decoration;
 mod files;
@@ -59,7 +59,7 @@ struct Shared {
 struct Target {
     stream: Stream,
     sink: Sink,
-    /// Where the output of a detached job goes, instead of the descriptor.
+    /// The file that receives the output of a detached job, instead of the descriptor.
     spool: Option<Arc<Spool>>,
     lines: Lines,
 }
@@ -67,7 +67,7 @@ struct Target {
 /// The destination of the ranks' output.
 pub struct Sink {
     pub files: Files,
-    /// Whether output that is written to files is shown too.
+    /// Whether output that is written to files is also shown on a stream of this process.
     pub tee: bool,
     /// The stream of this process on which output is shown.
     pub shown_on: Stream,
@@ -151,7 +151,7 @@ impl Writer {
     }
 
     /// Waits at most `limit` until everything is written, then writes unfinished lines, whose end will not come. Ends
-    /// the thread, because this process may be about to fork. Returns whether what was shown on standard output ends
+    /// the thread, because this process may be about to fork. Returns whether the text shown on standard output ends
     /// within a line; `None`: `limit` has passed, and the thread still writes.
     pub fn finish(&mut self, limit: Option<Duration>) -> Option<bool> {
         if !self.wait(limit) {
@@ -291,7 +291,7 @@ impl Target {
         let parts = group.iter().filter_map(|piece| Some((piece.from?, &piece.bytes)));
         let mut result = Ok(());
         for ((origin, next), bytes) in parts {
-            // Agents do not divide output that goes to files into lines, so it is divided here.
+            // Agents do not divide output that goes to files into lines, so the output is divided here.
             let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
             while let Some(line) = lines.next() {
                 let next = if lines.peek().is_some() { Next::Rest } else { next };
@@ -356,7 +356,7 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Why a folder cannot be used for the output of ranks.
+/// The reason why a folder cannot be used for the output of ranks.
 #[derive(Debug)]
 pub enum FolderProblem {
     /// The folder contains output of an earlier run: the number of files, and the name of the first one.
@@ -367,12 +367,12 @@ pub enum FolderProblem {
     System(io::Error),
 }
 
-/// Makes the folder for the files of a job's ranks. If it contains such files and they may be replaced, those to which
-/// this job may write are removed, and no others.
+/// Makes the folder for the files of a job's ranks. If the folder contains files of an earlier run that may be
+/// replaced, only the files to which this job may write are removed.
 ///
 /// # Errors
-/// The folder cannot be made or read; it has the output of an earlier run, which must not be replaced; or a file cannot
-/// be removed.
+/// The folder cannot be made or read; the folder has the output of an earlier run, which must not be replaced; or a
+/// file cannot be removed.
 pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), FolderProblem> {
     let system = FolderProblem::System;
     drop(wireup_os::output_file::make_folder(path).map_err(system)?);

@@ -4,7 +4,7 @@
 //! connect, header ──► │ other work of the launcher │ ──► header, Welcome ──► requests, or a job
 //! ```
 //!
-//! Every wait has a time limit. If a session is stopped or overloaded, the error contains its name.
+//! Every wait has a time limit. If a session is stopped or overloaded, the error contains the session's name.
 
 use super::crash_log;
 use super::session_directory::{SessionDirectory, SessionDirectoryError};
@@ -27,8 +27,8 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 /// The name of the socket in a session's directory.
 pub const SOCKET: &str = "socket";
-/// Longest time that a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a
-/// machine that swaps.
+/// Longest time that a session may take to answer. Chosen: a session answers within a millisecond, or within seconds on
+/// a machine that swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Time after which the user is told what this process waits for. Chosen: shorter waits go unnoticed.
 const UNTOLD: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ const UNTOLD: Duration = Duration::from_secs(2);
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Why a session cannot be used, with the next step.
+/// The reason why a session cannot be used, with advice for the user.
 #[derive(thiserror::Error, Debug)]
 pub enum CallError {
     #[error(transparent)]
@@ -163,7 +163,7 @@ impl Calling {
         self.call.pid
     }
 
-    /// Waits for the session's answer; if that takes long, `tell` is called with a line for the user.
+    /// Waits for the session's answer; if the answer takes long, `tell` is called with a line for the user.
     pub fn finish(self, tell: fn(&str)) -> Result<Attached, CallError> {
         let mut call = self.call;
         call.tell.set(Some(tell));

@@ -3,7 +3,7 @@
 //!
 //! Connections of other users are refused. A launcher sends its version header at once, usually before its connection
 //! is accepted, and is then passed on with the bytes that followed the header. Connections without a complete header
-//! wait here: a limited number, for a limited time.
+//! wait here: a limited number of connections, for a limited time.
 
 use crate::agent::token::Token;
 use crate::transport::pause::Pause;
@@ -48,7 +48,8 @@ struct Guest {
 enum Heard {
     All(Caller),
     Part(Guest),
-    /// The caller has closed the connection, or has another version of wireup; it has been sent this side's version.
+    /// The caller has closed the connection, or has another version of wireup; this side has sent its version to the
+    /// caller.
     Nothing,
 }
 
@@ -99,7 +100,7 @@ impl Callers {
         None
     }
 
-    /// Reads from a connection without a complete header; returns it when the header is complete.
+    /// Reads from a connection without a complete header; returns the connection when the header is complete.
     pub fn on_guest(&mut self, number: u32, reactor: &Reactor) -> Option<Caller> {
         let guest = self.guests.remove(&number)?;
         match guest.listen() {
@@ -116,7 +117,7 @@ impl Callers {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        // All connections get the same time limit, so that of the oldest one expires first.
+        // All connections get the same time limit, so the time limit of the oldest connection expires first.
         let oldest = self.guests.values().map(|guest| guest.until_ns).next();
         oldest.into_iter().chain(self.pause.deadline_ns()).min()
     }

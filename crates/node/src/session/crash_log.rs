@@ -1,5 +1,5 @@
 //! Reads the last output of a session's process that was killed or has crashed. The output is kept until the next
-//! session of that name starts.
+//! session of the same name starts.
 //!
 //! A keeper saves the output (`keeper/directories`), since a process that was killed cannot.
 

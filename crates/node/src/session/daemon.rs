@@ -8,8 +8,8 @@
 //!                                                ends when asked to, by SIGTERM, or when its owner's login ends
 //! ```
 //!
-//! The process removes its session directory itself. If it is killed or fails, a keeper that exists only for this
-//! purpose removes the directory, but keeps the end of its log.
+//! The process removes its session directory itself. If the process is killed or fails, a keeper that exists only for
+//! this purpose removes the directory, but keeps the end of the log in the directory.
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
@@ -64,7 +64,7 @@ fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
 /// Call it while the process has one thread.
 ///
 /// # Errors
-/// Why the session could not start; what it had created has then been removed.
+/// The reason why the session could not start; everything that the session had created has then been removed.
 pub fn start(
     place: &SessionDirectory,
     session: SessionSpec,
@@ -155,7 +155,7 @@ struct Daemon<'p> {
     callers: Callers,
     signals: SignalFd,
     owner: Option<Owner>,
-    /// A keeper that removes the session's directory if this process cannot.
+    /// A keeper that removes the session's directory if this process cannot remove it.
     warden: Keeper,
 }
 
@@ -178,7 +178,8 @@ impl<'p> Daemon<'p> {
             log: LOG.into(),
             last_words: CRASH_LOG.into(),
         });
-        // A new socket has room for the requests, so an error means that the warden has ended; it has reported why.
+        // A new socket has room for the requests, so an error means that the warden has ended; the warden has reported
+        // the reason.
         if let Err(error) = warden.flush() {
             let mut events = Vec::new();
             let _ = warden.receive(&mut events);
@@ -263,7 +264,7 @@ impl<'p> Daemon<'p> {
     }
 
     fn take_in(&mut self, caller: Caller) {
-        // If the socket cannot be watched, it is dropped and so closed.
+        // If the socket cannot be watched, the socket is dropped and so closed.
         let _ = self.agent.adopt_launcher(caller.socket, caller.early);
     }
 

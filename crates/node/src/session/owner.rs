@@ -1,4 +1,5 @@
-//! Finds the owner of a session: a process, usually of the login in which the session was started, whose end ends it.
+//! Finds the owner of a session: a process, usually of the login in which the session was started, whose end ends the
+//! session.
 //!
 //! The owner is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the
 //! batch script. If the leader has ended, is outside of this container or is the container's first process, the owner
@@ -11,7 +12,7 @@ use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::{files, process};
 
-/// A process whose end is awaited: its descriptor becomes readable when it has ended.
+/// A process whose end is awaited: the descriptor `fd` becomes readable when the process has ended.
 #[derive(Debug)]
 pub struct Owner {
     pid: u32,
@@ -20,7 +21,8 @@ pub struct Owner {
 
 impl Owner {
     /// The owner of sessions that this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in
-    /// which it runs. `None`: there is no process to watch (only a container's first process, or a kernel before 5.3).
+    /// which this process runs. `None`: there is no process to watch (only a container's first process, or a kernel
+    /// before 5.3).
     pub fn of_caller(allocation: Option<&str>) -> Option<Owner> {
         let own = process::own_pid();
         // If no ancestor has the variable, the allocation was made for this same process.
@@ -34,7 +36,7 @@ impl Owner {
     /// This process as the owner of a session whose agent it forks.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// This process has no free descriptor.
     pub fn this_process() -> io::Result<Owner> {
         let pid = process::own_pid();
         let by_pipe = |_| {

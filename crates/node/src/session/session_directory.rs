@@ -9,8 +9,8 @@
 //!
 //! A file that another user has put at one of these paths counts as absent. Below the first directory nothing is
 //! trusted: each component is opened without following links, and must be a directory of this user without rights for
-//! others. Its contents are accessed through the descriptor, so that no other directory can be substituted in the
-//! meantime.
+//! others. The contents of a directory are accessed through its descriptor, so that no other directory can be
+//! substituted in the meantime.
 
 use crate::keeper;
 use crate::remedy::Advised;
@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_os::own_directory::{self, OwnDirectory};
 
-/// Variable that replaces all other places; for tests, and for machines where none of them is usable.
+/// Variable that replaces all other places; for tests, and for machines where none of the other places is usable.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
 /// Name of the session if the user specifies none.
 pub const DEFAULT_NAME: &str = "default";
@@ -318,7 +318,8 @@ fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<
         Ok(directory) => check(&directory, &path).map(|()| Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(SessionDirectoryError::NoDirectory { path: shown(&path) }),
-        // The parent directory could be opened, so access was denied by this one, which may belong to another user.
+        // The parent directory could be opened, so access was denied by the directory `path`, which may belong to
+        // another user.
         Err(Errno::ACCESS) => match rustix::fs::lstat(&path) {
             Ok(stat) if stat.st_uid != rustix::process::geteuid().as_raw() => {
                 Err(SessionDirectoryError::Foreign { path: shown(&path), owner: stat.st_uid })

@@ -12,7 +12,7 @@
 //! The payload of output begins with the number of the rank (u32); `u32::MAX`: wireup, or a rank of another job.
 //!
 //! Two threads of the launcher append to the file, one record per write. The launcher holds a lock on the file for as
-//! long as it lives. A reader that waits for more sleeps until the file changes or is closed by the launcher.
+//! long as it lives. A reader that waits for more records sleeps until the file changes or is closed by the launcher.
 
 use super::session_directory::{SessionDirectory, SessionDirectoryError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -44,7 +44,7 @@ const RANK_LEN: usize = size_of::<u32>();
 
 const PROGRAM: u8 = 0;
 const END: u8 = 3;
-/// In place of a rank: the output comes from wireup or from a rank of another job.
+/// Value in the rank's field for output of wireup or of a rank of another job.
 const NO_RANK: u32 = u32::MAX;
 
 /// The message that replaces output beyond `SPOOL_BYTES_MAX`.
@@ -114,7 +114,7 @@ pub enum Piece {
 }
 
 impl Spool {
-    /// The spool of a new job; the oldest ones of finished jobs are removed to make room.
+    /// The spool of a new job; the oldest spools of finished jobs are removed to make room.
     ///
     /// # Errors
     /// The spool cannot be created.
@@ -128,7 +128,8 @@ impl Spool {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(directory.join(job.to_string()))?;
-        // Another process may hold the lock for a check, as `wireup jobs` does, but releases it at once.
+        // Another process may hold the lock for a check, as `wireup jobs` does, but that process releases the lock at
+        // once.
         retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
         let spool = Spool { place: place.try_clone()?, file, kept: Mutex::default() };
         spool.record(&mut spool.kept(), PROGRAM, &[IoSlice::new(program.as_bytes())])?;
@@ -192,7 +193,7 @@ impl Spool {
         let written = write_all_vectored(|slices| (&self.file).write_vectored(slices), &mut record);
         match written {
             Ok(()) => kept.length += (HEADER_LEN + length) as u64,
-            // The partial record is cut off, because it would make all later ones unreadable.
+            // The partial record is cut off, because a partial record would make all later records unreadable.
             Err(_) => drop(self.file.set_len(kept.length)),
         }
         written
@@ -247,7 +248,7 @@ fn len(place: &SessionDirectory, job: JobId) -> io::Result<u64> {
 }
 
 /// Removes the oldest spools of finished jobs until fewer than `OVER_MAX` are left and all spools together have at most
-/// `bytes_max` bytes. Returns whether that limit is met.
+/// `bytes_max` bytes. Returns whether the limit `bytes_max` is met.
 fn make_room(place: &SessionDirectory, bytes_max: u64) -> io::Result<bool> {
     let (running, mut over): (Vec<_>, Vec<_>) = list(place)?.into_iter().partition(|spool| spool.is_running);
     over.sort_by_key(|spool| spool.job);
@@ -322,7 +323,7 @@ impl Contents {
 }
 
 impl Reader {
-    /// Opens a job's spool; `None`: there is no such job, or it is not detached.
+    /// Opens a job's spool; `None`: there is no such job, or the job is not detached.
     ///
     /// # Errors
     /// The file cannot be opened.

@@ -2,9 +2,9 @@
 //! when the user ends the session. So a later run, which would silently use this machine alone, can tell the user what
 //! happened to the session.
 //!
-//! A note survives a reboot: it is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in its name,
-//! since machines may share a home directory; or in `$WIREUP_RUNTIME_DIR` if that is set. A note that cannot be written
-//! or read counts as missing.
+//! A note survives a reboot: the note is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in its
+//! name, since machines may share a home directory; or in `$WIREUP_RUNTIME_DIR` if that variable is set. A note that
+//! cannot be written or read counts as missing.
 
 use super::session_directory::given_base;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,8 @@ pub fn remove(name: &str) {
     }
 }
 
-/// What happened to the session of this name, as a clause; `None`: there was none, or its user has ended it.
+/// The reason why the session of this name has ended, as a clause; `None`: there was no such session, or the user has
+/// ended the session.
 pub fn story(name: &str) -> Option<String> {
     let note: Note = peer::decode(&fs::read(path(name)?).ok()?).ok()?;
     let why = match note.owner {
@@ -63,7 +64,7 @@ pub fn story(name: &str) -> Option<String> {
 
 fn path(name: &str) -> Option<PathBuf> {
     if let Some(given) = given_base() {
-        // With the leading dot, the name cannot be that of a session.
+        // With the leading dot, the name cannot be the name of a session.
         return Some(given.join(format!(".{name}")));
     }
     let state = crate::user_folder("XDG_STATE_HOME", ".local/state")?;

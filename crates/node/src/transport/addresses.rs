@@ -1,13 +1,13 @@
-//! Chooses addresses: those that an agent offers to its children, and the order in which a child dials them.
+//! Chooses the addresses that an agent offers to its children, and the order in which a child dials these addresses.
 //!
-//! An agent first offers the address at which it was itself reached, since that address is known to work, then its
-//! others. A child first dials the address from which its remote shell was started, then addresses on a network that it
-//! shares with its parent, then the rest. IPv4 and IPv6 addresses alternate (RFC 8305, 4), so that a broken address
-//! family costs one wait, not many.
+//! An agent first offers the address at which the agent itself was reached, since that address is known to work, then
+//! its other addresses. A child first dials the address from which its remote shell was started, then addresses on a
+//! network that the child shares with its parent, then all other addresses. IPv4 and IPv6 addresses alternate (RFC
+//! 8305, 4), so that a broken address family costs one wait, not many.
 //!
 //! Bridges and tunnels of containers and virtual machines have addresses that other machines cannot reach, often the
-//! same ones on each machine. Such an address is used only if the agent was reached at it, `--interface` names it, or
-//! the machine has no other. Loopback is the last resort.
+//! same addresses on each machine. Such an address is used only if the agent was reached at it, `--interface` names it,
+//! or the machine has no other. Loopback is the last resort.
 
 use super::filter::{Filter, Network};
 use std::fmt::Write as _;
@@ -54,7 +54,7 @@ impl SshConnection {
 }
 
 /// The addresses that an agent offers to its children, best first. `reached_at` is the address at which the agent
-/// itself was reached; it is used only if it belongs to this machine.
+/// itself was reached; an address of another machine is not used.
 ///
 /// # Errors
 /// No address matches the filter.
@@ -90,8 +90,8 @@ pub fn offered(
     Ok(ips)
 }
 
-/// The addresses of ordinary interfaces and the one at which the agent was reached; if none, virtual ones; if none,
-/// loopback.
+/// The addresses of ordinary interfaces and the address at which the agent was reached; if there are none, the
+/// addresses of virtual interfaces; if there are none, loopback.
 fn unfiltered<'a>(usable: &[&'a InterfaceAddress], reached_at: Option<IpAddr>) -> Vec<&'a InterfaceAddress> {
     let pick = |wanted: &dyn Fn(&InterfaceAddress) -> bool| -> Vec<&'a InterfaceAddress> {
         usable.iter().copied().filter(|own| wanted(own)).collect()
@@ -138,7 +138,7 @@ pub fn dial_order(
     order
 }
 
-/// Appends addresses so that IPv4 and IPv6 alternate while both have some left.
+/// Appends addresses so that IPv4 and IPv6 addresses alternate while addresses of both families are left.
 fn take_turns(order: &mut Vec<SocketAddr>, addresses: Vec<SocketAddr>) {
     let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let mut v4_next = order.last().map_or(first_is_v4, |last| !last.is_ipv4());
@@ -178,7 +178,7 @@ fn is_dialable(address: SocketAddr) -> bool {
     address.port() != 0 && leads_out(address.ip())
 }
 
-/// Whether the address is that of a bridge or tunnel, or link-local IPv4: a server's network to its management
+/// Whether the address belongs to a bridge or tunnel, or is link-local IPv4: a server's network to its management
 /// controller, for example, has the same addresses on every machine.
 pub fn is_accidental(own: &InterfaceAddress) -> bool {
     is_virtual(&own.interface) || matches!(own.ip, IpAddr::V4(ip) if ip.is_link_local())

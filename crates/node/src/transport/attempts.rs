@@ -1,13 +1,14 @@
 //! Schedules attempts at several candidates for reaching a peer: happy eyeballs (RFC 8305, 5).
 //!
-//! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or has been
-//! tried for 250 ms. All attempts continue; the caller uses the first that succeeds and closes the others. `Attempts`
-//! contains no socket and no clock.
+//! The first candidate, usually an address, is tried at once; each further candidate when the previous candidate has
+//! failed or has been tried for 250 ms. All attempts continue; the caller uses the first connection that succeeds and
+//! closes the other connections. `Attempts` contains no socket and no clock.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-/// Time after the start of an attempt until the next one starts, unless it has failed before (ns): RFC 8305, section 5.
+/// Time after the start of an attempt until the next attempt starts, unless the first attempt fails earlier (ns): RFC
+/// 8305, section 5.
 const STAGGER_NS: u64 = 250_000_000;
 
 pub struct Attempts<W> {
@@ -30,12 +31,12 @@ impl<W: Display> Attempts<W> {
         Attempts { waiting: candidates.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
     }
 
-    /// Adds candidates to try when all previous ones have failed.
+    /// Adds candidates, which are tried after all previous candidates.
     pub fn extend(&mut self, candidates: Vec<W>) {
         self.waiting.extend(candidates);
     }
 
-    /// The next candidate if one is due. It counts as in progress until `on_failure`.
+    /// The next candidate if a candidate is due. The attempt counts as in progress until `on_failure`.
     pub fn next(&mut self, now_ns: u64) -> Option<(Attempt, W)> {
         if self.under_way > 0 && now_ns < self.next_ns {
             return None;
@@ -54,12 +55,12 @@ impl<W: Display> Attempts<W> {
         self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// Notes that a transport has no candidates. `problem`: why.
+    /// Notes that a transport has no candidates. `problem`: the reason why there are none.
     pub fn on_no_way(&mut self, problem: String) {
         self.failures.push(problem);
     }
 
-    /// Time at which the next candidate is due if no attempt fails before (ns).
+    /// Time at which the next candidate is due if no attempt fails earlier (ns).
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
@@ -84,7 +85,7 @@ impl<W: Display> Attempts<W> {
         self.failures.join("; ")
     }
 
-    /// If all candidates have failed, a text with each of them and its problem.
+    /// If all candidates have failed, a text with each candidate and its problem.
     pub fn over(&self) -> Option<String> {
         let text = self.is_over().then(|| self.failed())?;
         Some(if text.is_empty() { "it offers no address to connect to".into() } else { text })

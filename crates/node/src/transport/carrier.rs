@@ -1,7 +1,7 @@
 //! Carries the bytes of one link: over a connected socket, or between two UCX endpoints.
 //!
-//! A carrier keeps bytes in order and loses none, or fails. It never blocks. It knows neither secrets nor frames:
-//! [`super::link`] handles both, in the same way on every carrier.
+//! A carrier keeps bytes in order and loses none, or fails. A carrier never blocks. A carrier knows neither secrets nor
+//! frames: [`super::link`] handles secrets and frames in the same way on every carrier.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -59,13 +59,13 @@ pub trait Carrier {
         Ok(())
     }
 
-    /// Sends as many of these bytes as possible; returns how many.
+    /// Sends as many of these bytes as possible; returns the number of bytes sent.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room now; an event follows when there is. Other errors end the link.
+    /// `WouldBlock`: there is no room now; an event follows when there is room. Other errors end the link.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Sends as many of these pieces as possible and removes what was sent.
+    /// Sends as many of these pieces as possible and removes the bytes that were sent.
     ///
     /// # Errors
     /// `write` fails.
@@ -90,7 +90,7 @@ pub trait Carrier {
     /// Notes that the peer has proved that it knows the secret.
     fn on_proved(&mut self) {}
 
-    /// Makes the link fail if the peer sends no acknowledgement for this long.
+    /// Makes the link fail if the peer sends no acknowledgement for the time `_patience`.
     ///
     /// # Errors
     /// The option cannot be set.
@@ -103,12 +103,12 @@ pub trait Carrier {
         false
     }
 
-    /// Whether the bytes written are being acknowledged, if that is known.
+    /// Whether the peer acknowledges the written bytes, if the carrier knows this.
     fn silence(&self) -> Unacknowledged {
         Unacknowledged::Nothing
     }
 
-    /// The address at this end, if it has one.
+    /// The address at this end of the link, if this end has an address.
     fn local_address(&self) -> Option<IpAddr> {
         None
     }

@@ -31,8 +31,8 @@ pub enum FilterError {
 }
 
 impl Filter {
-    /// Parses the value: with a slash it is a network, if it parses as an address an address, otherwise an interface
-    /// name.
+    /// Parses the value: a text with a slash is a network, a text that parses as an address is an address, any other
+    /// text is an interface name.
     ///
     /// # Errors
     /// The text is empty, or has a slash and is not a valid network.
@@ -57,7 +57,7 @@ impl Filter {
         }
     }
 
-    /// Whether links may connect to this address of another machine; `own` are the addresses of this one.
+    /// Whether links may connect to this address of another machine; `own` are the addresses of this machine.
     pub fn takes_remote(&self, ip: IpAddr, own: &[InterfaceAddress]) -> bool {
         match self {
             Filter::Interface(_) => own.iter().any(|own| self.takes(own) && Network::of(own).contains(ip)),

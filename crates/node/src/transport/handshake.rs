@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Without `confirm` a recorded hello could be replayed. The first byte is the cipher, which the dialling side chooses
-//! by the instructions of its processor; both sides must agree on it too. Each message is a 2-byte little-endian length
-//! followed by that many bytes. After the handshake come frames: plain, or encrypted with the keys of the handshake
-//! (`super::sealed`). Messages of an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
+//! by the instructions of its processor; both sides must use the same cipher. Each message is a 2-byte little-endian
+//! length followed by that many bytes. After the handshake come frames: plain, or encrypted with the keys of the
+//! handshake (`super::sealed`). Messages of an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
 //!
 //! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if these differ:
 //! an address may lead to an agent of the same session that is not the intended one.
@@ -24,7 +24,7 @@ use thiserror::Error;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 
-/// The cipher of a link; the values are those of the first byte of the handshake.
+/// The cipher of a link; each value is the first byte of a handshake with that cipher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cipher {
     /// AES-256-GCM, for processors that have instructions for it.
@@ -102,8 +102,8 @@ struct Expected {
     prologue: Vec<u8>,
 }
 
-/// The last bytes (the tag) of a hello, by which its sender has proved the secret. They differ between any two hellos,
-/// except that a replayed hello has those of the original.
+/// The last bytes (the tag) of a hello, by which its sender has proved the secret. Any two hellos differ in these
+/// bytes, except that a replayed hello is a copy of the original hello.
 pub type Seal = [u8; 16];
 
 /// The state of a handshake after some bytes.

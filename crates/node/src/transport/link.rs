@@ -28,7 +28,7 @@ use wireup_wire::peer::Hello;
 pub struct Link {
     carrier: Box<dyn Carrier>,
     stage: Stage,
-    /// Bytes to be sent next: those of the handshake, or the rest of frames that have begun.
+    /// Bytes to be sent next: the bytes of the handshake, or the remaining bytes of frames that have been sent in part.
     begun: VecDeque<Bytes>,
     waiting: Waiting,
     /// A buffer for joining small frames; kept for its allocation.
@@ -52,7 +52,8 @@ enum Stage {
 pub enum Received {
     /// Bytes of frames.
     Bytes(Bytes),
-    /// The handshake is done. The hello of the peer, if the peer dialled. More may follow at once.
+    /// The handshake is done; the field is the hello of the peer, if the peer dialled. Frames may already have arrived
+    /// after the handshake.
     Up(Option<Hello>),
     /// Nothing more is available now.
     Nothing,
@@ -112,12 +113,12 @@ impl Link {
         if let Stage::Handshake(handshake) = &self.stage { handshake.heard() } else { None }
     }
 
-    /// The address at this end, if it has one.
+    /// The address at this end of the link, if this end has an address.
     pub fn local_address(&self) -> Option<IpAddr> {
         self.carrier.local_address()
     }
 
-    /// Makes the link fail if the peer acknowledges nothing for this long, neither probes nor data.
+    /// Makes the link fail if the peer acknowledges neither probes nor data for the time `patience`.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         self.carrier.keep_alive(patience)
@@ -216,7 +217,8 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once. An event follows if more data arrive; but if `has_more`, call it again at once.
+    /// Reads once. An event follows if more data arrive; but if `has_more` returns `true`, call `receive` again at
+    /// once.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
         let came = match self.carrier.read(buffer) {
             Ok(Came::End) => return Err(self.ended()),

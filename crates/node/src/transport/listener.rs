@@ -19,7 +19,8 @@ pub struct Listener {
 /// The result of accepting.
 pub enum Accepted {
     Guest(OwnedFd),
-    /// The connection was aborted or refused, since it came to an address that is not offered. Another one may wait.
+    /// The connection was aborted, or was refused because it came to an address that is not offered. Another connection
+    /// may wait.
     TurnedAway,
     NoneWaiting,
 }

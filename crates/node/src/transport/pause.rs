@@ -19,7 +19,7 @@ impl Pause {
         }
     }
 
-    /// Watches the listener again if the end of the pause has been reached.
+    /// Makes the reactor watch the listener again if the end of the pause has been reached.
     pub fn end_if_due(&mut self, listener: impl AsFd, token: u64, now_ns: u64, reactor: &Reactor) {
         if self.until_ns.is_some_and(|until_ns| until_ns <= now_ns)
             && reactor.modify(listener, token, Interest::READABLE).is_ok()

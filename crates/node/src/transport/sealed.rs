@@ -11,9 +11,9 @@ use snow::TransportState;
 use std::collections::VecDeque;
 use thiserror::Error;
 
-/// Bytes of the length before each message.
+/// Size of the length field before each message (bytes).
 const LENGTH_LEN: usize = 2;
-/// Bytes of the tag that ends each message.
+/// Size of the tag that ends each message (bytes).
 const TAG_LEN: usize = 16;
 /// Longest message: Noise's own bound.
 const MESSAGE_LEN_MAX: usize = 65_535;
@@ -63,7 +63,7 @@ impl Sealed {
         !self.pieces.is_empty()
     }
 
-    /// Encrypts pieces in order, into as few messages as possible, until these have `limit` bytes or more.
+    /// Encrypts pieces in order, into as few messages as possible, until the messages have `limit` bytes or more.
     ///
     /// A piece that fills a message by itself is encrypted without a copy; only smaller pieces and remainders are
     /// joined first.
@@ -127,7 +127,7 @@ impl Sealed {
         Ok(plain.into())
     }
 
-    /// Checks that the peer may close the link now, which it may not do within a message.
+    /// Checks that the peer may close the link now: a peer may not close the link within a message.
     ///
     /// # Errors
     /// The link ends within a message.
@@ -136,7 +136,7 @@ impl Sealed {
     }
 }
 
-/// The keys of both directions, and how many messages each key has been used for.
+/// The keys of both directions, and the number of messages for which each key has been used.
 struct Keys {
     noise: Box<TransportState>,
     sealed: u32,

@@ -66,7 +66,7 @@ impl Machine {
     /// This machine.
     ///
     /// # Errors
-    /// Those of [`allowed`].
+    /// The errors of [`allowed`].
     pub fn this() -> io::Result<Machine> {
         Ok(Machine { allowed: allowed()?, directory: SYSTEM_DIRECTORY.into(), removal: None })
     }

@@ -20,7 +20,7 @@ pub struct Inherited {
 /// number in the new process.
 ///
 /// # Errors
-/// Those of `fork` and `exec`.
+/// The errors of `fork` and `exec`.
 pub fn start_bound(
     command: &mut Command,
     fd: Option<(BorrowedFd<'_>, RawFd)>,

@@ -193,7 +193,7 @@ const LOOKS: u32 = 100;
 /// handling.
 ///
 /// # Errors
-/// As for [`fork`].
+/// The errors of [`fork`].
 pub fn fork_with_signals_blocked() -> io::Result<Fork> {
     let before = block_all_signals();
     let forked = fork();
@@ -285,7 +285,7 @@ pub fn wait_for(pid: u32) -> io::Result<Ended> {
 /// Waits for one child to end, at most `limit`.
 ///
 /// # Errors
-/// `TimedOut`: the child still runs. Those of [`wait_for`].
+/// `TimedOut`: the child still runs. Other errors are those of [`wait_for`].
 pub fn wait_for_within(pid: u32, limit: Duration) -> io::Result<Ended> {
     let until = Instant::now() + limit;
     let mut pause = PAUSE_MIN;

@@ -78,7 +78,7 @@ pub struct RingWriter {
 
 impl RingWriter {
     /// # Errors
-    /// Those of [`ArenaMemory::new`].
+    /// The errors of [`ArenaMemory::new`].
     ///
     /// # Panics
     /// If the length is no power of two.

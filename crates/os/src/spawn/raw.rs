@@ -96,7 +96,7 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 /// Like the version for x86-64.
 ///
 /// # Safety
-/// As for x86-64.
+/// The requirements of the version for x86-64.
 #[inline(never)]
 pub(super) unsafe fn clone<T>(flags: c_int, top: *mut u8, entry: Entry<T>, task: *mut T, cleared: *mut u32) -> isize {
     let result;

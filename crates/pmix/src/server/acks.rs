@@ -2,10 +2,10 @@
 //!
 //! The library's clients write each message separately over TCP with Nagle's algorithm on, and send several in a row
 //! that get no reply. The client's kernel then holds the last one back until the first ones are acknowledged, and the
-//! server's kernel delays that acknowledgement by 40 ms. This delays every `MPI_Finalize` of Open MPI 4 and 5, and
-//! sometimes a fence that follows a commit. No permanent setting prevents it, on either side. So whenever bytes from a
-//! client arrive, its socket is told to acknowledge them (`TCP_QUICKACK`, which the kernel soon clears again). With
-//! many clients this costs one pass over their sockets per [`PAUSE`].
+//! server's kernel delays that acknowledgement by 40 ms. The late acknowledgement delays every `MPI_Finalize` of Open
+//! MPI 4 and 5, and sometimes a fence that follows a commit. No permanent setting prevents the delay, on either side.
+//! So whenever bytes from a client arrive, this process makes the client's socket acknowledge them (`TCP_QUICKACK`,
+//! which the kernel soon clears again). With many clients this costs one pass over their sockets per [`PAUSE`].
 
 use super::guard::borrow;
 use rustix::buffer::spare_capacity;
@@ -47,7 +47,7 @@ impl Acks {
         self.due.get_or_insert_with(|| Instant::now() + PAUSE);
     }
 
-    /// When the next acknowledgement is due; `None`: no bytes have arrived.
+    /// Time at which the next acknowledgement is due; `None`: no bytes have arrived.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }

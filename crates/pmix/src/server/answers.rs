@@ -61,7 +61,7 @@ impl Server {
             ToServer::Gone { rank } => self.has_left(rank),
             ToServer::Forget { nspace } => self.forget(&nspace),
             ToServer::AreYouAlive => self.on_library_thread(|| {
-                // If this fails because too much is queued, the agent itself does not read.
+                // Sending fails only if too much is queued, and then the agent itself does not read.
                 let _ = self.outbox.send(&FromServer::Alive);
             }),
         }
@@ -157,7 +157,7 @@ impl Server {
         self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
     }
 
-    /// Infos for a group's callback: members, context, and the nodes' data, which is concatenated: packed data of the
+    /// Infos for a group's callback: members, context, and the concatenated data of all nodes. Packed data of the
     /// library may be appended to other packed data.
     fn group_infos(&self, members: Members, context: Option<u64>, data: &[Bytes]) -> Infos {
         let mut infos = Infos::new();
@@ -232,13 +232,13 @@ impl Server {
     }
 }
 
-/// Whether the library still waits for a callback, which it does until this time.
+/// Whether the library still waits for a callback; the library waits until the time `until`.
 fn is_awaited(until: Option<Instant>) -> bool {
     until.is_none_or(|until| Instant::now() < until)
 }
 
-/// Whether this info is one that we add to events ourselves, or the mark of events that the library has seen already,
-/// which it does not deliver.
+/// Whether this info is an info that we add to events ourselves, or the mark of events that the library has seen
+/// already; the library does not deliver events with this mark.
 fn is_address(info: &PmixInfo) -> bool {
     let name = crate::read::text_in(&info.key);
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)

@@ -19,7 +19,7 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     for &rank in locals {
         let name = server.name_of(rank);
         // SAFETY: the library copies the name; `outcomes` lives until all callbacks have run, which is waited for
-        // below. Ranks run as the same user as we do: the library refuses connections of any other user.
+        // below. Ranks run as the user of this process: the library refuses connections of any other user.
         let code =
             unsafe { (server.library.functions.register_client)(&name, user, group, null_mut(), Some(outcome), data) };
         match code {
@@ -70,7 +70,7 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
     // `malloc`.
     let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
     done(&server.library, "PMIx_server_setup_fork", code)?;
-    // SAFETY: as above.
+    // SAFETY: the library has filled `variables` with an array that ends with a null pointer.
     let texts = unsafe { crate::read::c_strs(variables) };
     let texts: Vec<(Vec<u8>, *const c_char)> =
         texts.iter().map(|text| (text.to_bytes().to_vec(), text.as_ptr())).collect();
@@ -85,7 +85,7 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
     Ok(env)
 }
 
-/// Checks the code of a blocking call: such calls return "operation succeeded" when they are done.
+/// Checks the code of a blocking call, which returns "operation succeeded" when the operation is done.
 pub fn done(library: &Library, call: &str, code: Status) -> Result<(), String> {
     if code == status::SUCCESS || code == status::OPERATION_SUCCEEDED {
         return Ok(());

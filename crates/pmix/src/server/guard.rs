@@ -1,22 +1,23 @@
 //! Lets only processes of this user connect to the PMIx library's server, whatever the library itself believes.
 //!
 //! Since PMIx 4 clients connect over TCP at a loopback port, which every user of the machine can reach, and the library
-//! believes the user number that a client sends. It also reads a client's first message on its only thread and waits
-//! for it without a limit. So this program defines `accept` and `accept4` itself. The dynamic loader finds a function
-//! of the main program before that of the C library: the PMIx library calls these for each client, before it reads a
-//! byte.
+//! believes the user number that a client sends. The library also reads a client's first message on its only thread and
+//! waits for the message without a limit. So this program defines `accept` and `accept4` itself. The dynamic loader
+//! finds a function of the main program before a function of the C library: the PMIx library calls the two functions of
+//! this program for each client, before it reads a byte.
 //!
 //! ```text
 //!   library ── accept ──► the kernel's accept ── whose is the other end? ── this user's ──► the socket
 //!                                                          └── another's, or unknown ──► closed; -1, EAGAIN
 //! ```
 //!
-//! Nothing promises that a version of the library calls these functions. So after it has begun to listen, this process
-//! connects to each of its ports, and the connection must arrive here ([`prove`]); else there is no PMIx on this node.
+//! Nothing promises that a version of the library calls these functions. So after the library has begun to listen, this
+//! process connects to each of its own ports, and the connection must arrive here ([`prove`]); otherwise there is no
+//! PMIx on this node.
 //!
 //! A client of this user that connects and does not complete its first message holds up the library's thread, and so
-//! the fences of the job. A thread of its own ends such a connection ([`watch_handshakes`]): the main thread may itself
-//! be waiting for the library's.
+//! the fences of the job. A separate thread ends such a connection ([`watch_handshakes`]): the main thread may itself
+//! be waiting for the library's thread.
 //!
 //! Until [`arm`] is called, in this process and in all others of this program, both functions are the kernel's.
 
@@ -37,10 +38,11 @@ use wireup_os::tcp_peer::{NotOwn, PeerLookup};
 /// Time limit from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first message
 /// at once, so this is the time that a machine with thousands of ranks per core may need until each of them has run.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
-/// Time limit until the library accepts the connection that proves this guard: its thread only has to wake up.
+/// Time limit until the library accepts the connection that proves this guard: the library's thread only has to wake
+/// up.
 const PROOF_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of accepted connections that wait for the main thread, and of those with an unfinished handshake;
-/// further ones are served without early acknowledgements and without that time limit.
+/// Maximum number of accepted connections that wait for the main thread, and of connections with an unfinished
+/// handshake; further connections are served without early acknowledgements and without the time limit `HANDSHAKE_MAX`.
 const WAITING_MAX: usize = 1 << 16;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -58,7 +60,8 @@ static BEGUN: Condvar = Condvar::new();
 
 struct Guard {
     lookup: Option<PeerLookup>,
-    /// Local address of the connection that proves the guard; `None`: it has arrived, or none is open.
+    /// Local address of the connection that proves the guard; `None`: the connection has arrived, or no connection is
+    /// open.
     probe: Option<SocketAddr>,
     /// Connections that the main thread has not collected yet.
     accepted: Vec<Accepted>,
@@ -218,7 +221,7 @@ fn report(text: &str) {
 /// The function that the PMIx library calls instead of the C library's `accept`.
 ///
 /// # Safety
-/// As for the C library's function: `address` and `length` are null or lead to memory of that length.
+/// The requirements of the C library's `accept`: `address` and `length` are null or lead to memory of that length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(socket: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t) -> c_int {
     // SAFETY: the caller guarantees it.
@@ -228,7 +231,7 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut libc::sockaddr, len
 /// The function that the PMIx library calls instead of the C library's `accept4`.
 ///
 /// # Safety
-/// As for [`accept`].
+/// The requirements of [`accept`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(
     socket: c_int,
@@ -306,7 +309,7 @@ fn again() -> c_int {
 }
 
 /// Starts a thread that shuts down connections whose handshake takes too long: the library's thread then reads an end
-/// of file, and drops them.
+/// of file, and drops the connection.
 ///
 /// # Errors
 /// No thread can be started.

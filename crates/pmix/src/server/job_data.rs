@@ -1,8 +1,8 @@
-//! Makes the job data that is registered with the library. It is derived on each node from the job's blocks, never
-//! sent.
+//! Makes the job data that is registered with the library. The job data is derived on each node from the job's blocks,
+//! and never sent.
 //!
-//! This takes O(ranks of the job) time and, during registration, memory: an info is 552 bytes. The integer widths are
-//! those that clients expect; they silently ignore a value of another width.
+//! This takes O(ranks of the job) time and, during registration, memory: an info is 552 bytes. Clients expect these
+//! integer widths and silently ignore a value of another width.
 
 use super::state::{Job, Server, ranks_directory};
 use crate::infos::{Infos, proc_name};
@@ -26,13 +26,13 @@ const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
 /// The key, private to wireup, of the `ADDRESS:PORT` of the socket that was bound for a rank before it started.
 const LISTEN_ADDRESS: &CStr = c"wireup.listen_address";
 
-/// Facts about a job: this one or another.
+/// Facts about this job or about another job of the session.
 pub struct Facts<'a> {
     pub nspace: &'a str,
     pub size: u32,
     pub mapping: &'a Mapping,
     pub nodes: &'a [String],
-    /// This node's number in the job; `None`: the job has no ranks on it.
+    /// This node's number in the job; `None`: the job has no ranks on this node.
     pub node: Option<NodeId>,
     pub apps: &'a [App],
     pub universe: Option<u32>,
@@ -170,7 +170,8 @@ impl Own<'_> {
     fn add(&self, data: &mut Infos, node: NodeId, local_rank: LocalRank, is_here: bool) {
         if is_here {
             data.u32(key::REINCARNATION, 0);
-            // Some versions of the library look for the parent here, others in the data of the job.
+            // Some versions of the library look for the parent in the data of the rank, other versions in the data of
+            // the job.
             add_parent(data, self.begin.parent.as_ref());
             let cpus = self.begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
             if let Some(cpus) = cpus {
@@ -187,8 +188,8 @@ impl Own<'_> {
     }
 }
 
-/// Adds the addresses of the socket that was bound for a rank before it started: each one as a `struct sockaddr` for C
-/// programs, and the best one as text.
+/// Adds the addresses of the socket that was bound for a rank before it started: each address as a `struct sockaddr`
+/// for C programs, and the best address as text.
 fn add_address(data: &mut Infos, row: &[u8], local_rank: LocalRank, own_host: u64) {
     let address = rank_address::shift_port(row, local_rank.0.into());
     let candidates = address.map(|address| rank_address::candidates(&address, own_host)).unwrap_or_default();

@@ -1,17 +1,17 @@
 //! Schedules checks for keys that a rank had not committed when another node requested them.
 //!
 //! The library does not report commits to its server. But a commit consists of bytes from a client, whose arrival the
-//! main thread notices ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a
-//! busy machine may delay it. So after each arrival the server checks after one millisecond, and then after pauses that
-//! double, as long as a request waits for a key.
+//! main thread notices ([`super::acks`]). The library's thread reads these bytes soon after, usually within a
+//! millisecond; a busy machine may delay the thread. So after each arrival the server checks after one millisecond, and
+//! then after pauses that double, as long as a request waits for a key.
 
 use super::state::Server;
 use std::time::{Duration, Instant};
 
 /// Time from an arrival to the first check. Chosen: several times as long as the library takes to read a commit.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Maximum pause between two checks. It bounds the delay if the library's thread was held up for long; one check takes
-/// some microseconds for each key.
+/// Maximum pause between two checks. This pause bounds the delay if the library's thread was held up for long; one
+/// check takes some microseconds for each key.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The main thread's schedule of checks.

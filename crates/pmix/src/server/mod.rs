@@ -39,7 +39,7 @@ use wireup_wire::signal::SENT_TO_STEPS;
 
 /// Size of one read: enough for a small job's fence result in one piece.
 const READ_BYTES: usize = 256 << 10;
-/// Exit code after a fatal error, the same as of other wireup processes.
+/// Exit code after a fatal error, the same as the code of other wireup processes.
 const FAILED: u8 = 89;
 
 /// Runs the whole process; returns its exit code. Standard input is the agent's socket.
@@ -95,7 +95,7 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
     outcome
 }
 
-/// Why this process has no server.
+/// The reason why this process has no server.
 enum NoServer {
     /// The agent has disconnected, or has told this process to end.
     Unwanted,
@@ -105,8 +105,8 @@ enum NoServer {
     Failed(PmixProblem),
 }
 
-/// Adds to a problem that the disk had no room for the files that the library shares with its clients in `directory`,
-/// if so: the library does not report that.
+/// If the disk had no room for the files that the library shares with its clients in `directory`, adds this reason to
+/// the problem: the library does not report a full disk.
 fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
     match Path::new(directory).parent().and_then(wireup_os::files::lacking_room) {
         Some(room) if problem.kind == PmixFault::Other => PmixFault::NoRoom.with(format!("{problem}; {room}")),

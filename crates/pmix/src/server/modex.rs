@@ -1,9 +1,9 @@
 //! Answers requests from other nodes for data that a rank on this node has committed.
 //!
-//! The library holds such a request until the rank commits anything. It does not know which key is requested, so a
-//! request whose key is still missing then waits here for a later commit ([`super::late`]). A rank that has left
-//! commits nothing more, so its requests are answered here. The library's thread works sequentially: when our next work
-//! item runs there, the library has either answered a request for a rank that has left, or never will.
+//! The library holds such a request until the rank commits anything. The library does not know which key is requested,
+//! so a request whose key is missing after that commit waits here for a later commit ([`super::late`]). A rank that has
+//! left commits nothing more, so its requests are answered here. The library's thread works sequentially: when our next
+//! work item runs there, the library has either answered a request for a rank that has left, or never will.
 //!
 //! ```text
 //!   arrives ── the key is there, or none is named ──────────────────────► Fetched ── data ──► answered
@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{FromServer, Status, Wanted};
 
-/// How long a request without a timeout waits for its key once the rank has committed something: as long as the library
-/// waits for a key of a rank on its own node.
+/// Time for which a request without a timeout waits for its key once the rank has committed something: the time for
+/// which the library waits for a key of a rank on its own node.
 const KEY_WAIT: Duration = Duration::from_secs(2);
 
 impl Server {
@@ -153,7 +153,7 @@ impl Server {
 }
 
 /// # Safety
-/// Called by the library with the data found, which remains the library's.
+/// Called by the library with the data found; the library keeps ownership of the data.
 unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_char, len: usize, number: *mut c_void) {
     // SAFETY: the caller guarantees it.
     let blob = unsafe { Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len)) };

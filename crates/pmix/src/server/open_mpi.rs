@@ -9,7 +9,7 @@ const SHARED_FILES: [&str; 4] = [
     "OMPI_MCA_osc_sm_backing_directory",
 ];
 /// The variable that makes Open MPI 4 yield while it polls, which its launcher sets when ranks outnumber the CPUs; Open
-/// MPI 5 reads this from PMIx.
+/// MPI 5 reads this setting from PMIx.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 /// Variables `NAME=VALUE` that each rank gets unless the job sets them.

@@ -1,5 +1,5 @@
-//! Registers other jobs of the session with the library: ranks of this job have spawned them, or connect to their
-//! ranks.
+//! Registers other jobs of the session with the library: jobs that ranks of this job have spawned, and jobs to whose
+//! ranks the ranks of this job connect.
 //!
 //! Other jobs are registered without clients, even if they have ranks on this node, which another server process
 //! serves. The functions must be called by the main thread: the library's thread would wait for itself.
@@ -48,8 +48,9 @@ impl Server {
         done(&self.library, "PMIx_server_register_nspace of another job", code)
     }
 
-    /// Deregisters a job that cannot be found, if it is unknown: the library has recorded its name when it requested
-    /// its data, and would let the next request wait forever. Must be called on the library's thread.
+    /// Deregisters a job that cannot be found, if the job is not registered: the library has recorded the job's name
+    /// when it requested the job's data, and would let the next request wait forever. Must be called on the library's
+    /// thread.
     pub fn forget_unknown(&self, nspace: &str) {
         if !self.others.has(nspace) {
             let name = c_text(nspace);
@@ -62,7 +63,7 @@ impl Server {
     pub fn forget(&self, nspace: &str) {
         if self.others.lock().remove(nspace) {
             let name = c_text(nspace);
-            // SAFETY: without a callback the call blocks until it is done.
+            // SAFETY: without a callback the call blocks until the job is deregistered.
             unsafe { (self.library.functions.deregister_nspace)(name.as_ptr(), None, null_mut()) };
         }
     }

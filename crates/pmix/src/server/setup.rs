@@ -72,7 +72,8 @@ pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'stat
     Ok(SERVER.get_or_init(|| Server::new(library, outbox, job)))
 }
 
-/// Registers the job and sends `Ready`. `rows`: the addresses at which the ranks listen; empty: they have no sockets.
+/// Registers the job and sends `Ready`. `rows`: the addresses at which the ranks listen; empty: the ranks have no
+/// sockets.
 ///
 /// # Errors
 /// A description of the problem, for the agent.
@@ -181,7 +182,8 @@ const END_WAIT: Duration = Duration::from_secs(1);
 /// abandoned, since the process exits anyway.
 pub fn end(server: &'static Server) {
     let (done, wait) = std::sync::mpsc::channel();
-    // Errors are ignored: the receiver may have stopped waiting. Without a thread, the library is not finalized.
+    // Errors are ignored: the receiver may have stopped waiting. If no thread can be started, the library is not
+    // finalized.
     let spawned = std::thread::Builder::new().spawn(move || {
         take_down(server);
         let _ = done.send(());
@@ -199,7 +201,7 @@ fn take_down(server: &Server) {
         // SAFETY: without a callback these calls block until they are done.
         unsafe { (functions.deregister_client)(&name, None, null_mut()) };
     }
-    // SAFETY: as above, the call blocks; nothing calls the library afterwards.
+    // SAFETY: without a callback the call blocks until it is done; nothing calls the library afterwards.
     unsafe {
         (functions.deregister_nspace)(nspace.as_ptr(), None, null_mut());
         (functions.server_finalize)();

@@ -19,7 +19,7 @@ use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
-/// The only server of this process. It is set before a client is registered, so before the library can call us.
+/// The only server of this process. `SERVER` is set before a client is registered, so before the library can call us.
 pub static SERVER: OnceLock<Server> = OnceLock::new();
 
 pub struct Server {
@@ -64,9 +64,9 @@ pub struct Job {
     pub directory: String,
 }
 
-/// The directory in which ranks create their own directories. It is separate from the files that server and ranks
-/// share: version 4 of the library removes all of it when the first rank of the node finalizes, while other ranks still
-/// use their parts.
+/// The directory in which ranks create their own directories. This directory is separate from the files that server and
+/// ranks share: version 4 of the library removes the whole directory when the first rank of the node finalizes, while
+/// other ranks still use their own directories in it.
 pub fn ranks_directory(directory: &str) -> String {
     format!("{directory}/ranks")
 }
@@ -74,7 +74,7 @@ pub fn ranks_directory(directory: &str) -> String {
 /// Maximum number of requests that wait for the agent at once. Chosen: some hundred for each rank of a full node.
 const REQUESTS_MAX: usize = 1 << 16;
 
-/// Requests to the agent that it has not answered yet.
+/// Requests that the agent has not answered yet.
 #[derive(Default)]
 struct PendingRequests {
     next: u64,
@@ -185,9 +185,9 @@ impl Server {
         status::OUT_OF_RESOURCE
     }
 
-    /// Records a request for data of another rank, which the library identifies by this token. Returns whether it is
-    /// new: when another job is registered, the library repeats its pending requests for that job's ranks with the same
-    /// tokens; each must be answered once.
+    /// Records a request for data of another rank, which the library identifies by this token. Returns whether the
+    /// request is new: when another job is registered, the library repeats its pending requests for that job's ranks
+    /// with the same tokens; each request must be answered once.
     pub fn begins_modex(&self, token: *mut c_void) -> bool {
         self.asked().modex.insert(token as usize)
     }
@@ -235,8 +235,8 @@ impl Server {
         proc_name(&self.job.nspace, rank.0)
     }
 
-    /// The members denoted by a list of processes; `None`: none of them is of this job, or one of this job does not
-    /// exist.
+    /// The members denoted by a list of processes; `None`: none of the processes is of this job, or a process of this
+    /// job does not exist.
     pub fn members_of(&self, procs: &[PmixProc]) -> Option<Members> {
         if procs.iter().all(|proc| self.is_ours(proc)) {
             return self.set_of(procs).map(Members::Own);
@@ -261,7 +261,7 @@ impl Server {
         Some(Members::OfJobs(jobs.into_iter().map(|(nspace, ranks)| (nspace.to_owned(), set(ranks))).collect()))
     }
 
-    /// The set denoted by a list of processes; `None`: one of them is not of this job.
+    /// The set denoted by a list of processes; `None`: one of the processes is not of this job.
     pub fn set_of(&self, procs: &[PmixProc]) -> Option<Set> {
         if let [one] = procs
             && one.rank == rank::WILDCARD
@@ -275,8 +275,9 @@ impl Server {
     }
 
     /// The time after which the library itself may have answered a connect or a group with a time limit, and must not
-    /// be called back. It is somewhat early, because the library's timer started before the upcall; the agent's limit
-    /// ends still earlier. `None`: never, because that timer works only if one rank of this node takes part.
+    /// be called back. The returned time is somewhat early, because the library's timer started before the upcall; the
+    /// agent's limit ends still earlier. `None`: never, because the library's timer works only if one rank of this node
+    /// takes part.
     pub fn awaited_until(&self, members: &Members, timeout_s: Option<u32>) -> Option<Instant> {
         let seconds = timeout_s.filter(|_| self.local_members(members) == 1)?;
         Some(Instant::now() + before_timer(seconds))
@@ -330,9 +331,9 @@ unsafe extern "C" fn run(_: Status, data: *mut c_void) {
     work();
 }
 
-/// The server of this process, for upcalls, which the library cannot make before it is set.
+/// The server of this process, for upcalls; the library cannot make upcalls before `SERVER` is set.
 pub fn server() -> &'static Server {
-    // `setup::serve` sets it before a client is registered.
+    // `setup::serve` sets `SERVER` before a client is registered.
     SERVER.get().expect("SERVER is set before the library can make upcalls")
 }
 

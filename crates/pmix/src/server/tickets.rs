@@ -11,7 +11,7 @@ pub const OPEN_MAX: usize = wireup_wire::limits::PMIX_ASKS_MAX;
 /// Open requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// Open requests by the number that this process gives them, and which the library passes back as a pointer.
+    /// Open requests by the number that this process gives them; the library passes this number back as a pointer.
     pub open: HashMap<usize, Ticket>,
     next: usize,
     /// Requests in [`State::Late`], each with the time until which it waits.
@@ -29,7 +29,7 @@ pub struct Ticket {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The rank has not committed anything; the library will answer when it has.
+    /// The rank has not committed anything; the library will answer when the rank has committed.
     Held,
     /// The rank has committed something, but not the wanted key.
     Late { until: Instant },
@@ -60,7 +60,7 @@ impl Tickets {
         self.open.remove(&number)
     }
 
-    /// When the time limit of the first request in [`State::Late`] ends; `None`: there is none.
+    /// Time at which the time limit of the first request in [`State::Late`] ends; `None`: no request is in this state.
     pub fn first_late(&self) -> Option<Instant> {
         self.late.first().map(|(until, _)| *until)
     }

@@ -1,8 +1,8 @@
 //! The structures of the PMIx ABI that we use, in C layout (`pmix_common.h`, `pmix_server.h` of 4.2).
 //!
-//! They have been the same since 4.0 except for [`ServerModule`], which grows at its end: ours is as long as the
-//! longest known version, with null for functions that we do not provide. A test compares all of them with the C
-//! headers.
+//! The structures have been the same since 4.0 except for [`ServerModule`], which grows at its end: our module is as
+//! long as the longest known version, with null for functions that we do not provide. A test compares all structures
+//! with the C headers.
 
 use std::ffi::{c_char, c_int, c_void};
 

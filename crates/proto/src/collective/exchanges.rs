@@ -47,8 +47,8 @@ pub struct CollectiveConfig {
     /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
     pub compress_min: u32,
     pub peers: Peers,
-    /// This node's position among the peers, if it has ranks, and in the tree of the agents that have ranks of the job
-    /// at or below them.
+    /// The position of this node among the peers, if the node has ranks, and the position of this agent in the job's
+    /// tree, whose agents have ranks of the job at or below them.
     pub set: PeerSet,
     pub rules: Rules,
 }

@@ -52,7 +52,7 @@ const MARKS_MAX: usize = 256;
 pub enum Left {
     /// A rank of this node.
     Here(Departed),
-    /// A member below this child. No rank is left in the child's subtree.
+    /// A member in the subtree of the child with this index. No rank is left in that subtree.
     Below(usize),
 }
 
@@ -76,7 +76,8 @@ pub struct Barriers {
     departed: BTreeMap<LocalRank, Departed>,
     /// Children with no rank left in their subtrees.
     done: Vec<bool>,
-    /// Number of frames that reported a completed round: from each child, and to the parent.
+    /// Numbers of frames that reported a round as complete: received from each child (`ups_in`), sent to the parent
+    /// (`ups_out`).
     ups_in: Vec<u32>,
     ups_out: u32,
 }

@@ -1,8 +1,8 @@
 //! The collectives of a job on one node.
 //!
-//! `exchanges` numbers them, keeps them in order and runs each; `groups` are barriers of some ranks, which are not
-//! numbered. How blocks reach all nodes is up to `wireup_coll`. The ranks have one [`Collectives`], and their PMIx
-//! servers have another.
+//! `exchanges` numbers the collectives of the whole job, keeps them in order and runs each; `groups` are barriers of
+//! some ranks, which are not numbered. How blocks reach all nodes is up to `wireup_coll`. The ranks have one
+//! [`Collectives`], and their PMIx servers have another.
 
 mod exchanges;
 pub mod groups;
@@ -12,7 +12,7 @@ use crate::time::Instant;
 pub use exchanges::{Arrived, Broken, CollectiveConfig, Entry, Exchanges, Finished, Outcome, ReplyTo};
 use groups::Barriers;
 
-/// The collectives of the ranks, or of their PMIx servers: those of the whole job, and those of some ranks.
+/// The collectives of the ranks, or of their PMIx servers: collectives of the whole job, and barriers of some ranks.
 pub struct Collectives {
     pub exchanges: Exchanges,
     pub barriers: Barriers,

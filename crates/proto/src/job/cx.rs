@@ -66,9 +66,10 @@ pub enum FromJob {
 pub enum Ending {
     /// A failure. The first failure whose cause ends a job ends this job.
     Fail(Failure),
-    /// A failure that happened on no node of the job. It ends the job, which does not wait until its output is read.
+    /// A failure that happened on no node of the job. It ends the job without waiting until the job's output is read.
     FailBy(Failure),
-    /// At the root: a rank enters no more collectives. That is a failure if it has not finalized and the job goes on.
+    /// At the root: a rank enters no more collectives. Its departure is a failure if the rank has not finalized and the
+    /// job continues.
     Departed(Departed),
     /// All ranks of the subtree are to end: by SIGTERM, and by SIGKILL after `grace_ns`.
     Kill { grace_ns: u64 },

@@ -139,7 +139,8 @@ impl RankService {
                 self.pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
             }
             Asker::Agent => {
-                // To an agent itself, a correct root sends no other answer than an order.
+                // The only answer that a correct root sends to an agent itself, and not for a client or PMIx server of
+                // the agent, is an order.
                 let Answer::Order(order) = answer else { return };
                 self.pmix(cx, |pmix, cx| pmix.on_order(cx, order));
             }

@@ -54,7 +54,7 @@ impl Stacks {
         }
     }
 
-    /// Sends the stacks towards the launcher once those of this agent and of all children have arrived.
+    /// Sends the stacks towards the launcher once the stacks of this agent and of all children have arrived.
     pub fn tell_if_complete(&mut self, cx: &mut Cx<'_>) {
         let Some(request) = &mut self.request else { return };
         let open = cx.children_towards(None);

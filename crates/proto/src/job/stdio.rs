@@ -212,7 +212,7 @@ impl InputSpread {
         InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
     }
 
-    /// A spread that returns credit for all input that arrives while there is no sink.
+    /// Like [`InputSpread::new`], but once no sink is left, all input that arrives is dropped and its credit returned.
     pub fn draining(sinks: impl IntoIterator<Item = Sink>) -> Self {
         InputSpread { drains: true, ..InputSpread::new(sinks) }
     }
@@ -245,15 +245,16 @@ impl InputSpread {
         self.new_credit()
     }
 
-    /// The credit to send up for what arrived when there was no sink left.
+    /// The credit to send up now: for the input that all sinks have taken or, if there is no sink left and this agent
+    /// drains, for all input that has arrived.
     pub fn new_credit(&mut self) -> u32 {
         let slowest = match self.sinks.values().min() {
             Some(slowest) => *slowest,
             None if self.drains => self.passed,
             None => return 0,
         };
-        // A source that stays within its window gets credit for everything; otherwise the rest follows with the next
-        // credit.
+        // A credit has 32 bits. A source that stays within its window never needs more; the rest of a larger credit
+        // follows with the next one.
         let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
         self.credited += credit;
         credit as u32

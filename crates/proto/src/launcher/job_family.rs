@@ -192,7 +192,7 @@ impl JobFamily {
         }
     }
 
-    /// Records that a job and all jobs that belong together with it are told to end. Returns those that have not been
+    /// Records that a job and all jobs that belong together with it are told to end. Returns the jobs that were not
     /// told before.
     pub fn end_with(&mut self, job: JobId) -> Vec<JobId> {
         let all = self.together.all_with(job);

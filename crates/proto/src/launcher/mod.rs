@@ -304,7 +304,8 @@ impl Launcher {
         }
     }
 
-    /// A failure of a job ends it: ends all jobs that belong together with it and were not told to end.
+    /// A job ends because of a failure: tells all other jobs that belong together with this job to end, unless they
+    /// were told before.
     fn end_with(&mut self, job: JobId) {
         let grace_ns = self.spec.options.kill_grace_ns;
         self.family.on_told_to_end(job);

@@ -67,7 +67,8 @@ impl Links {
         let waited = match peer {
             Peer::Child { agent, .. } => self.neighbours.on_child_up(agent, link),
             Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_link_up(link),
-            // No frames wait for one of many launchers. An agent without a parent becomes a child when it is adopted.
+            // Where there are many launchers, no frames are kept for one of them. An agent that asks to be adopted gets
+            // its frames when the root has adopted it.
             Peer::Parent | Peer::Launcher | Peer::Rejoin { .. } => Vec::new(),
             Peer::Direct(agent) => return self.direct.on_link_up(agent, link, &mut self.out),
         };
@@ -213,7 +214,8 @@ impl Links {
         }
     }
 
-    /// Starts to make direct links to those of `agents` that are not neighbours in the tree: the job will need them.
+    /// Starts to make the direct links that the job will need: to every agent in `agents` that is not a neighbour in
+    /// the tree.
     pub fn prepare_peers(&mut self, mut agents: Vec<AgentId>, job: JobId) {
         agents.retain(|agent| !self.routes.is_neighbour(&self.neighbours, *agent));
         self.with_direct(|direct| agents.into_iter().for_each(|agent| direct.prepare(agent, job)));

@@ -108,14 +108,14 @@ impl Routes {
 ///                                                                        the root
 /// ```
 ///
-/// Only agents that differ from the original tree are stored. A parent is always an ancestor of its child in the
-/// original tree, so following parents always ends at the root.
+/// Only the agents whose parent or incarnation differs from the original tree, or that are lost, are stored. A parent
+/// is always an ancestor of its child in the original tree, so following parents always ends at the root.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Roster {
     tree: Tree,
     /// Number of log entries applied.
     at: u32,
-    /// Position and incarnation of each agent that differs from the original tree.
+    /// Parent, incarnation and state of each agent for which these differ from the original tree.
     places: BTreeMap<AgentId, TreePosition>,
 }
 

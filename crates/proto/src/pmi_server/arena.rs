@@ -237,7 +237,8 @@ pub fn lay_out(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes])
 struct Gathered {
     /// Blocks of values, by node.
     nodes: Vec<Block>,
-    /// Whether the ranks of each node precede those of the next: the values are then in rank order.
+    /// Whether all ranks of each node precede the ranks of the next node, so that the nodes' blocks in a row have the
+    /// values in rank order.
     in_order: bool,
     longest: u32,
     packed_len: usize,
@@ -277,7 +278,7 @@ impl Gathered {
         Ok(Gathered { nodes, in_order, longest, packed_len })
     }
 
-    /// Each value as a slice of its node's data.
+    /// The value of each rank, as a slice of the block of the rank's node.
     fn by_rank(&self, mapping: &Mapping) -> Vec<Bytes> {
         let mut whole = vec![Bytes::new(); mapping.job_size() as usize];
         for Block { node, bytes, .. } in &self.nodes {

@@ -31,7 +31,7 @@ use wireup_wire::names::Ask;
 use wireup_wire::peer::Cause;
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
 
-/// The version of our own clients' commands.
+/// The version of the PMI extensions that only wireup's own client libraries use.
 const EXTENSION_VERSION: u32 = 1;
 
 const MAXES: Reply<'_> =
@@ -54,7 +54,8 @@ impl PmiServer {
     }
 
     /// Takes bytes from a rank, and handles its requests until one needs something of another part of the job, which is
-    /// returned; then call again without bytes. `None`: all have been handled, or the next ones wait for something.
+    /// returned; then call again without bytes. `None`: all requests were handled, or the next request waits for
+    /// something.
     pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) -> Option<Asked> {
         let PmiServer { clients, tables } = self;
         let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
@@ -159,7 +160,7 @@ pub struct PmiLink {
     pub(super) arena: u32,
     /// Whether something was put since the last fence.
     pub(super) has_put: bool,
-    /// Number of fences that were answered and are not complete.
+    /// Number of lazy fences in progress: fences that were answered although they are not complete.
     pub(super) lazy: u32,
     /// A get that is not answered yet; the rank's later requests are handled after it.
     pub(super) waiting_get: Option<WaitingGet>,
@@ -301,7 +302,7 @@ impl Line {
 }
 
 impl PmiLink {
-    /// Answers a request, or records it. Returns what it needs of other parts.
+    /// Answers a request, or records it to be answered later. Returns what the request needs of other parts of the job.
     pub(super) fn on_request(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
         self.handle(cx, t, envelope).unwrap_or_else(|problem| {
             self.client.answer(t, envelope, &Reply::Failed { message: &problem });

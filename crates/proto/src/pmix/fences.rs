@@ -97,8 +97,8 @@ impl Fences {
         self.requested.insert(epoch, id);
         if is_impatient {
             self.with_timeout.insert(epoch);
-            // Sent before the frames of the fence: when those arrive, an agent above may find that the fence cannot
-            // complete.
+            // `Up::Impatient` is sent before the frames of the fence: when the frames arrive, an agent above may find
+            // that the fence cannot complete.
             if !cx.facts.root {
                 cx.up(up(cx.facts, &Up::Impatient { epoch }));
             }

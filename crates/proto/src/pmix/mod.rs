@@ -67,8 +67,8 @@ const COMPRESS_MIN: u32 = 256;
 /// The largest signal number of the kernel.
 const SIGNAL_MAX: i32 = 64;
 
-/// The configuration for fences of PMIx servers: that of the ranks' collectives, but with limits of its own on how much
-/// data a fence distributes and from what size on a node's part is compressed.
+/// The configuration for fences of PMIx servers: the configuration of the ranks' collectives, except for two limits:
+/// how much data a fence distributes, and from what size on a node's part is compressed.
 fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> CollectiveConfig {
     let collect_max = match modex {
         wireup_wire::job::Modex::Auto => Some(MODEX_COLLECT_BYTES_MAX),

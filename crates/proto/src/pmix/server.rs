@@ -511,8 +511,8 @@ impl Pulse {
     pub fn on_tick(&mut self, now: Instant) -> Beat {
         let Some(at) = self.next_at.filter(|at| *at <= now) else { return Beat::Nothing };
         if now - at >= PMIX_PULSE_NS {
-            // This agent itself was stopped, and perhaps the process with it: the answer may have arrived and not been
-            // read yet.
+            // This tick is a whole interval late, so this agent was itself stopped, perhaps together with the server
+            // process. The server's answer may have arrived without having been read, so the wait for it starts anew.
             self.asked_at = None;
         }
         self.next_at = Some(now + PMIX_PULSE_NS);

@@ -54,7 +54,7 @@ pub struct Cx {
 /// A function that returns the state of the session to send to a new agent.
 pub type SnapshotOf<'a> = &'a dyn Fn(&Cx) -> SessionSnapshot;
 
-/// A task of the session for a job.
+/// An action that the session must carry out after a job has handled an event.
 pub enum Due {
     Request(FromJob),
     /// The job has ended on this agent, and is to be forgotten.

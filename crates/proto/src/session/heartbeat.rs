@@ -36,12 +36,12 @@ pub enum Side {
 pub struct Heartbeat {
     /// Time of the next requests; `None`: nothing is in progress.
     next_at: Option<Instant>,
-    /// Time until which recent requests from the parent keep this agent asking its children; `below_waits`: until which
-    /// requests from children keep it asking its parent.
+    /// Time until which this agent asks its children whether they are alive, because the parent has recently asked this
+    /// agent; `below_waits`: time until which it asks its parent, because children have recently asked.
     above_waits: Option<Instant>,
     below_waits: Option<Instant>,
-    /// Whether the parent asked before and no longer does: it may have no more jobs, or its process may be stopped or
-    /// stuck.
+    /// Whether the parent has stopped asking whether this agent is alive: the parent may have no more jobs, or its
+    /// process may be stopped or stuck.
     doubts_above: bool,
     /// At the root: whether nodes are starting.
     is_starting: bool,
@@ -131,7 +131,8 @@ impl Heartbeat {
         whom
     }
 
-    /// Whether this agent has a job or starts nodes, or recent requests from the other side keep it asking.
+    /// Whether this agent must ask the neighbours on one side whether they are alive: it has a job, nodes are starting,
+    /// or the neighbours on the other side have asked recently (`until`).
     fn waits(&self, cx: &Cx, until: Option<Instant>) -> bool {
         !cx.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > cx.now)
     }

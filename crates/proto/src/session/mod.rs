@@ -253,7 +253,8 @@ impl Session {
                 Asked::StartAdded(job) => self.decide(|membership, cx, live| membership.start_added(cx, live, job)),
                 Asked::Start { begin, live: (newest, live), later } => {
                     let job = begin.spec.job;
-                    // A job that was sent again, because an agent on the path was lost, starts once.
+                    // The same job may arrive twice, because it is sent again when an agent on its path is lost: it
+                    // starts only once.
                     if !self.early.is_over(job) {
                         self.early.set_live(newest, &live);
                         self.begin_job(*begin);
@@ -625,7 +626,8 @@ impl Session {
 
     /// A job of a standing session arrives from the parent.
     pub fn on_start(&mut self, frame: &Frame, spec: JobSpec, newest: JobId, live: &[JobId]) {
-        // The root has checked the job's description, so it is right; a wrong one is ignored.
+        // The root has checked the job's description: an invalid description comes from no correct root, and is
+        // ignored.
         let Ok(mapping) = placement(&spec) else { return };
         let agents = agents_of(&spec, &mapping);
         self.cx.links.pass_on(&agents, frame);

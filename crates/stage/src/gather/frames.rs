@@ -1,7 +1,7 @@
-//! What a node writes while its files are gathered: frames (postcard), each behind its length (`u32`, little-endian).
+//! The output of a node while its files are gathered: frames (postcard), each behind its length (`u32`, little-endian).
 //!
-//! A file is its [`Begin`], pieces of its data and an end. A file without its end is not kept: it could not be read, or
-//! it has changed meanwhile and begins again.
+//! A file is its [`Begin`], pieces of its data and an end. A file without its end is not kept: the file could not be
+//! read, or has changed meanwhile and is sent again from its beginning.
 //!
 //! The data have no digest. A frame passes through the pipe of the rank that sends it and then through links between
 //! agents, which authenticate every byte (with `--plain-links` the user has chosen to trust the network, as for all
@@ -16,7 +16,8 @@ use thiserror::Error;
 const HEAD_LEN: usize = 4;
 /// Longest body of a frame: an uncompressed piece with its offset and length. Every other frame is shorter.
 const BODY_LEN_MAX: usize = PIECE_LEN + 32;
-/// A piece is packed if that saves a sixteenth (chosen): otherwise unpacking costs more than it saves.
+/// A piece is packed if packing saves at least a sixteenth of its bytes (chosen): otherwise unpacking costs more than
+/// the saved bytes.
 const PACKED_SHARE: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -104,7 +105,7 @@ impl<'a> Frame<'a> {
     /// Adds the frame to `out`.
     ///
     /// # Panics
-    /// Never: what is encoded is plain data.
+    /// Never: a frame is plain data.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let at = out.len() + HEAD_LEN;
         out.extend_from_slice(&[0; HEAD_LEN]);

@@ -1,4 +1,4 @@
-//! What must hold for the bytes of a node, and of the launcher, when files are gathered. The fuzz target `gather`
+//! Checks the rules for the bytes of a node, and of the launcher, when files are gathered. The fuzz target `gather`
 //! searches for violations.
 
 use super::frames::{Frame, Frames, Malformed};

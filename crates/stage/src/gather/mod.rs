@@ -1,13 +1,13 @@
-//! Files that are gathered from the nodes after a job has ended: which, how they travel, how they are written.
+//! Gathers files from the nodes after a job has ended: finds them, sends them to the launcher, writes them.
 //!
 //! ```text
 //!   each node                                                          launcher
 //!   rule: a pattern ──► find: what matches ──► sending ── frames ──► receiving ──► target: files that replace nothing
 //! ```
 //!
-//! Folders come before what is in them. A file travels as pieces of its data, without its holes. A node sends one file
-//! at a time, and only so many nodes send at once ([`request::SENDERS_MAX`]), which bounds the launcher's memory and
-//! descriptors.
+//! Folders are sent before the files in them. A file travels as pieces of its data, without its holes. A node sends one
+//! file at a time, and only so many nodes send at once ([`request::SENDERS_MAX`]), which bounds the launcher's memory
+//! and descriptors.
 //!
 //! The stream is not an archive of `tar`, where the length of a file and all of its holes stand before its data: a file
 //! that changes while it is read could not be taken back, and whoever reads the archive needs as much memory as the

@@ -1,7 +1,7 @@
 //! Shell patterns for one file name, on bytes: names need not be UTF-8.
 //!
-//! What matches is decided by the C library (`fnmatch`): `*` any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of
-//! a list, `\` the next byte as it is. A leading dot is matched by a dot only.
+//! The C library (`fnmatch`) decides whether a name matches: `*` any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte
+//! of a list, `\` the next byte as it is. A leading dot is matched by a dot only.
 
 use std::ffi::CString;
 
@@ -18,7 +18,7 @@ pub fn is_pattern(part: &[u8]) -> bool {
     false
 }
 
-/// Whether a part ends with a `\` that no byte follows: it matches nothing.
+/// Whether a part ends with a `\` that no byte follows: such a part matches nothing.
 pub fn ends_escape(part: &[u8]) -> bool {
     part.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

@@ -1,4 +1,4 @@
-//! The launcher's side of gathering files: writes what the nodes send.
+//! The launcher's side of gathering files: writes the files that the nodes send.
 //!
 //! No file is overwritten: if the target exists already, or two sources have the same target, a line names both and
 //! the other files are still written.
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Most target paths that are remembered to detect duplicates (chosen: twenty files of each rank of a large job).
 const TARGETS_MAX: usize = 1 << 20;
-/// Most problems whose texts are kept; further ones are only counted.
+/// Most problems whose texts are kept; further problems are only counted.
 const PROBLEMS_MAX: usize = 1_000;
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct Gatherer {
     name: String,
     frames: Frames,
     open: Option<Open>,
-    /// Whether the gatherer has sent everything, or something malformed; what it sends afterwards is ignored.
+    /// Whether the gatherer has sent everything, or malformed bytes; bytes that arrive afterwards are ignored.
     has_ended: bool,
 }
 
@@ -260,7 +260,7 @@ impl Gathering {
         }
     }
 
-    /// Adds a problem to the report; beyond `PROBLEMS_MAX` it is only counted.
+    /// Adds a problem to the report; beyond `PROBLEMS_MAX` problems are only counted.
     pub fn problem(&mut self, text: String) {
         self.problem_count += 1;
         if self.problems.len() < PROBLEMS_MAX {
@@ -268,7 +268,7 @@ impl Gathering {
         }
     }
 
-    /// What could not be gathered, and how many problems there were in all.
+    /// The texts of the problems, and the number of problems in all.
     pub fn problems(&self) -> (&[String], u64) {
         (&self.problems, self.problem_count)
     }

@@ -1,7 +1,7 @@
-//! `PATTERN=>FOLDER`: what is gathered from a node, and where to.
+//! `PATTERN=>FOLDER`: the files that are gathered from a node, and the folder that receives them.
 //!
-//! `{rank}` and `{node}` stand for the number of a rank and the name of its node, in both halves. What is gathered
-//! keeps its names from the first part of the pattern on that is more than a plain name: `/tmp/job/*/log=>out` makes
+//! `{rank}` and `{node}` stand for the number of a rank and the name of its node, in both halves. A gathered file keeps
+//! its names from the first part of the pattern on that is more than a plain name: `/tmp/job/*/log=>out` makes
 //! `out/a/log`. A pattern without such a part keeps the last name.
 
 use super::name::{ends_escape, escaped, is_pattern, plain};
@@ -62,7 +62,7 @@ impl Rule {
         filled(&self.pattern, rank, &escaped(node.as_bytes()))
     }
 
-    /// The folder for what belongs to a rank.
+    /// The target folder for the files of a rank.
     pub fn folder_of(&self, rank: u32, node: &str) -> Vec<u8> {
         filled(&self.folder, rank, node.as_bytes())
     }

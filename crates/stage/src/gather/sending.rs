@@ -102,8 +102,8 @@ impl<W: Write> Sending<'_, W> {
         }
     }
 
-    /// Sends a file, folder or link. `is_named`: its path matches a rule itself, and is not merely in a folder that
-    /// does.
+    /// Sends a file, folder or link. `is_named`: whether the path itself matches a rule, and is not merely in a folder
+    /// that matches.
     fn send(&mut self, who: For, path: &Path, name: &[u8], stat: &Stat, is_named: bool) -> io::Result<()> {
         if name.len() > PATH_LEN_MAX || path.as_os_str().len() > PATH_LEN_MAX {
             return self.output.failed(who.place, path, io::ErrorKind::InvalidFilename.into());
@@ -170,7 +170,7 @@ impl<W: Write> Sending<'_, W> {
         self.output.problem(who.place, format!("{}: it changes while it is read", path.display()))
     }
 
-    /// Sends the file's data. `false`: the file has become shorter. The inner error: it cannot be read.
+    /// Sends the file's data. `false`: the file has become shorter. The inner error: the file cannot be read.
     fn send_data(&mut self, file: &File, len: u64) -> io::Result<io::Result<bool>> {
         let mut offset = 0;
         while let Some((from, to)) = data(file, offset, len) {

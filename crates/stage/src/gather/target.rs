@@ -2,7 +2,7 @@
 //! stranger has made there, and never over something that exists.
 //!
 //! A file has no name before it is whole (`O_TMPFILE`), so that a killed launcher leaves nothing; on a file system
-//! without such files it has a name of its own that begins with a dot.
+//! without `O_TMPFILE` an incomplete file has a temporary name that begins with a dot.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, chmodat, fchmod, futimens, linkat,

@@ -64,7 +64,7 @@ pub(crate) struct ContentLocation {
 }
 
 /// The image. `place` has where the content of each entry lies, `packs` the lengths of the packs, `owner` the user and
-/// the group of all files. `None`: it has more than the format can number.
+/// the group of all files. `None`: the image would have more inodes or blocks than the format can number.
 pub(crate) fn image<'a>(
     set: &Set,
     place: impl Fn(usize) -> Option<&'a ContentLocation>,
@@ -143,7 +143,7 @@ struct Laid {
     at: usize,
     /// The offset of the node's blocks from the first block of data, in bytes.
     data: usize,
-    /// How many bytes of the node's data lie right behind its inode instead of in a block.
+    /// Number of bytes of the node's data that lie right behind its inode instead of in a block.
     beside: usize,
 }
 
@@ -169,7 +169,7 @@ impl Layout {
         let rest = data % BLOCK_LEN;
         let beside = if INODE_LEN + rest <= BLOCK_LEN { rest } else { 0 };
         let len = INODE_LEN + beside + chunk;
-        // What lies behind an inode lies in the same block, except for the index of a packed file.
+        // The bytes behind an inode lie in the same block as the inode, except for the index of a packed file.
         let together = if is_packed { INODE_LEN } else { len };
         if self.at / BLOCK_LEN != (self.at + together - 1) / BLOCK_LEN {
             self.at = self.at.next_multiple_of(BLOCK_LEN);

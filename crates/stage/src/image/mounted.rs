@@ -1,8 +1,8 @@
 //! Mounts the image of a set.
 //!
 //! EROFS does not accept a file on a tmpfs as the first file of an image, so the image, which is small, is written into
-//! a ramfs; packs may lie anywhere. Both are mounted over a folder in the mount namespace of this process, until what
-//! lies in them has been mounted elsewhere.
+//! a ramfs; packs may lie anywhere. The ramfs and the image are mounted over a folder in the mount namespace of this
+//! process, until their contents have been mounted elsewhere.
 
 use super::{ContentLocation, image};
 use crate::set::{Digest, Entry, EntryKind, Set};
@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Access to the tree of a set. If the set is an image, it stays mounted as long as this is held.
+/// Access to the tree of a set. If the set is an image, the image stays mounted as long as this value is held.
 pub struct Files {
     tree: OwnedFd,
     /// The ramfs in which the image is mounted; `None`: the set is kept as plain files.
@@ -89,7 +89,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Also unmounts the image inside. If this fails, both disappear with the mount namespace.
+        // The call also unmounts the image inside. If it fails, ramfs and image disappear with the mount namespace.
         let _ = unmount(by_descriptor(&self.root), UnmountFlags::DETACH);
     }
 }
@@ -103,7 +103,8 @@ fn by_descriptor(file: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// The user and the group of all files in an image: those of this process, as with files that it makes.
+/// The user and the group of all files in an image: the user and the group of this process, as with files that this
+/// process makes.
 pub(crate) fn owner() -> (u32, u32) {
     (geteuid().as_raw(), getegid().as_raw())
 }

@@ -9,7 +9,8 @@ const HEAD_LEN: usize = 16;
 const INDEX_LEN: usize = 8;
 /// Packed clusters take several blocks; plain blocks are stored unchanged.
 const ADVICE: u16 = 0x2 | 0x10;
-/// Kinds of entries: the first block of a packed cluster, and the others. That of a plain block is 0.
+/// Kinds of entries: `FIRST` for the first block of a packed cluster, `OTHER` for its other blocks. The kind of a plain
+/// block is 0.
 const FIRST: u16 = 1;
 const OTHER: u16 = 2;
 /// Marks the number of stored blocks, which the second entry has instead of its distance to the first block.

@@ -1,4 +1,4 @@
-//! What has arrived of a content, and the error if it is not what was announced.
+//! A part of a content that has arrived, and the error if the content is not the announced one.
 
 use crate::set::Set;
 use crate::store::problem_at;
@@ -12,7 +12,7 @@ pub(super) struct Arrived<'a> {
     pub is_last: bool,
 }
 
-/// The message that a content of a set is not what was announced.
+/// The message that a content of a set differs from the announced content.
 pub(super) fn damaged(set: &Set, content: u32) -> String {
     let path = set.path_of(&set.contents()[content as usize]);
     problem_at(path, "its content is not what was announced")

@@ -5,7 +5,7 @@
 //!   tree      each file is made under its name
 //! ```
 //!
-//! Both are made in a folder of the receiver's own, which becomes the set's when everything is there.
+//! Packs and trees are made in a folder of the receiver, which becomes the set's folder when the set is complete.
 
 mod arrived;
 mod packing;
@@ -21,7 +21,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use tree::Tree;
 
-/// A set that is being received. If it is not finished, contents that have arrived stay until somebody needs the room.
+/// A set that is being received. If the set is not finished, contents that have arrived are kept until another set
+/// needs the room.
 pub struct Receiving<'a> {
     store: &'a Store,
     set: Set,

@@ -1,5 +1,5 @@
-//! The contents of a set in packs: those that arrive are appended to one new pack; those that the node has stay where
-//! they are.
+//! The contents of a set in packs: contents that arrive are appended to one new pack; contents that the node has stay
+//! in their packs.
 
 use super::arrived::{Arrived, damaged};
 use crate::image::ContentLocation;
@@ -43,7 +43,8 @@ struct NewPack {
 }
 
 impl Packing {
-    /// Prepares a pack for the contents of the set that are not in the store. Returns these, too, by their numbers.
+    /// Prepares a pack for the contents of the set that are not in the store. Also returns the numbers of these
+    /// contents.
     pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Packing, BTreeSet<u32>)> {
         let contents = set.contents();
         let numbers: HashMap<Digest, usize> =

@@ -42,7 +42,7 @@ struct ReceivedFile {
 }
 
 impl Tree {
-    /// Makes the folders, and links the contents that the store has; returns the numbers of the missing ones.
+    /// Makes the folders, and links the contents that the store has; returns the numbers of the missing contents.
     pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Tree, BTreeSet<u32>)> {
         let path = folder.join("tree");
         at(&path, fs::create_dir(&path))?;
@@ -68,7 +68,7 @@ impl Tree {
         Ok((tree, missing))
     }
 
-    /// Bytes that the missing files will take: those with the same content, permission bits and time are one file.
+    /// Bytes that the missing files will take: files with the same content, permission bits and time are stored once.
     pub fn wanted(&self, set: &Set) -> u64 {
         let mut seen = HashSet::new();
         let left = set.entries().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
@@ -100,7 +100,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Links the contents that the store has, so that nobody removes them any more; returns the missing ones.
+    /// Links the contents that the store has, so that nobody removes them any more; returns the numbers of the missing
+    /// contents.
     fn link_present(&mut self, store: &Store, set: &Set) -> Result<BTreeSet<u32>> {
         let folder = store.root().join("objects");
         let present: HashSet<OsString> =
@@ -201,7 +202,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes what has no content: links, empty files; sets the permission bits and times of folders.
+    /// Makes the entries without a content: links, empty files; sets the permission bits and times of folders.
     pub fn finish(&mut self, set: &Set) -> Result<()> {
         for entry in set.entries() {
             match entry.kind {
@@ -217,7 +218,8 @@ impl Tree {
                 EntryKind::Folder | EntryKind::File { .. } => {}
             }
         }
-        // The innermost first: what is made in a folder changes its time, and it may be read-only.
+        // The innermost folders first: a file that is made in a folder changes the folder's time, and the folder may be
+        // read-only.
         for entry in set.entries().rev().filter(|entry| entry.kind == EntryKind::Folder) {
             let path = inside(entry.path);
             let done = chmodat(&self.folders.root, path, Mode::from_raw_mode(entry.mode), AtFlags::empty())

@@ -51,8 +51,8 @@ pub struct Listing {
     pub(super) path: PathBuf,
     pub(super) root: Option<Seen>,
     pub(super) parts: Vec<PartialListing>,
-    /// The contents of each folder: the number of a part, and the range of its `seen`. The root has the number 0, the
-    /// others a higher one than the folder that they are in.
+    /// The contents of each folder: the number of a part, and the range of its `seen`. The root has the number 0; every
+    /// other folder has a higher number than its parent folder.
     pub(super) folders: Vec<(usize, Range<usize>)>,
     /// The paths that could not be examined, with the errors.
     pub problems: Vec<(PathBuf, Errno)>,
@@ -89,7 +89,7 @@ impl Listing {
     /// Calls `look` for every file and folder, in the order of [`Path`]; enters a folder if `look` returns `true`.
     ///
     /// # Errors
-    /// The first one of `look`.
+    /// The first error that `look` returns.
     pub fn each<E>(&self, mut look: impl FnMut(&Path, &Seen) -> Result<bool, E>) -> Result<(), E> {
         let Some(root) = &self.root else { return Ok(()) };
         let mut path = self.path.clone().into_os_string().into_vec();
@@ -232,7 +232,7 @@ impl PartialListing {
         name(&self.names, seen)
     }
 
-    /// What is directly in a folder. `buffer` is for the names that the kernel gives.
+    /// Reads the entries that are directly in a folder. `buffer` receives the names that the kernel returns.
     fn read(&mut self, path: &Path, buffer: &mut Vec<u8>) {
         match self.read_names(path, buffer) {
             // The folder has just been removed.

@@ -1,7 +1,8 @@
 //! A set: files, folders and links under their original names, with what identifies their contents.
 //!
-//! It is its manifest, in which the entries lie in order, so that it is made and read without an allocation for each. A
-//! set is named by the digest of its manifest: the same files make the same set, and a changed file another one.
+//! A set consists of its manifest, in which the entries lie in order, so that a set is made and read without an
+//! allocation for each entry. The name of a set is the digest of its manifest: equal files make the same set, and a
+//! changed file makes another set.
 
 mod entry;
 mod kept;
@@ -226,8 +227,8 @@ fn check(entry: &Entry, before: Option<&Entry>) -> Result<(), Problem> {
     if order_from(before.path, entry.path, same).is_ge() {
         return Err(Problem::Manifest("names out of order"));
     }
-    // Nothing is under a name that is no folder: a link there would lead out of the tree. It would be the next in
-    // order.
+    // Nothing is under a name that is no folder: a link there would lead out of the tree. A name under `before` would
+    // be the next name in order.
     if before.kind != EntryKind::Folder && is_below(before.path, entry.path) {
         return Err(Problem::Manifest("something inside of a file"));
     }
@@ -353,7 +354,7 @@ mod tests {
             }
         }
 
-        /// What a path has in common with the one before it is not looked at again.
+        /// The beginning that a path shares with the path before it is not compared again.
         #[test]
         fn names_that_lead_elsewhere_are_refused_behind_any_other(
             paths in proptest::collection::vec("(/[ab.\\x00/]{0,3}){0,4}", 1..4)

@@ -1,4 +1,4 @@
-//! Puts what is at a path into a set, and reads the files whose digests are not known, several at once.
+//! Puts the files and folders at a path into a set, and reads the files whose digests are not known, several at once.
 
 use super::listing::{Listing, Listings, Seen, THREADS, list};
 use super::{Digest, ENTRIES_MAX, Entry, EntryKind, PIECE_LEN, Problem, Set};
@@ -146,7 +146,8 @@ fn is_privileged(mode: u32) -> bool {
 }
 
 fn entry<'a>(path: &'a Path, mode: u32, identity: &Identity, kind: EntryKind<'a>) -> Entry<'a> {
-    // The permission bits and the time of a link do not matter; those of an unstaged file are taken from the original.
+    // The permission bits and the time of a link do not matter; the permission bits and the time of an unstaged file
+    // are taken from the original.
     let (mode, modified) = match kind {
         EntryKind::Link(_) | EntryKind::Original => (0, (0, 0)),
         _ => (mode & 0o1777, identity.modified()),

@@ -24,7 +24,7 @@ impl InUse {
         let folder = self.root.join("libraries").join(hex(&digest));
         let place = folder.join(NAME);
         if fs::symlink_metadata(&place).is_ok_and(|meta| meta.is_file() && meta.len() == len) {
-            // It may be of an earlier job: every rank is to load it, so its content is checked.
+            // The copy may be of an earlier job, and every rank is to load the copy, so its content is checked.
             let kept = at(&place, fs::read(&place))?;
             if *blake3::hash(&kept).as_bytes() == digest {
                 return at(&place, place.canonicalize());

@@ -117,8 +117,8 @@ impl InUse {
         self.folder.join("tree")
     }
 
-    /// Makes the set's files accessible. If the set is kept as an image, mounts that over the store's folder, in the
-    /// mount namespace of this process, which must not share that namespace with others.
+    /// Makes the set's files accessible. If the set is kept as an image, mounts the image over the store's folder, in
+    /// the mount namespace of this process, which must not share that namespace with other processes.
     ///
     /// # Errors
     /// The image cannot be mounted, or parts of the set are missing.
@@ -296,7 +296,7 @@ impl Store {
         Ok(Some(InUse { set, folder, root: self.root.clone(), _lock: lock }))
     }
 
-    /// Whether the store has the set; asking counts as a use of it.
+    /// Whether the store has the set; the call counts as a use of the set.
     pub(crate) fn touch(&self, set: &Digest) -> Result<bool> {
         Ok(self.lock(&self.set_folder(set))?.is_some())
     }
@@ -320,7 +320,8 @@ impl Store {
         Ok(is_whole.then_some(lock))
     }
 
-    /// The form in which sets that arrive from now on are kept; the first call finds out whether mounts can be made.
+    /// The form in which sets that arrive from now on are kept; the first call tests whether this process can make
+    /// mounts.
     pub fn form(&self) -> Form {
         *self.form.get_or_init(|| if may_mount(&self.root) { Form::Image } else { Form::Tree })
     }
@@ -339,7 +340,7 @@ impl Store {
         at(&place, fs::rename(made, &place))
     }
 
-    /// What is in one of [`FOLDERS`].
+    /// The paths of the entries in one of [`FOLDERS`].
     fn inside(&self, name: &str) -> Result<Vec<PathBuf>> {
         let folder = self.root.join(name);
         let inside = at(&folder, fs::read_dir(&folder))?;
@@ -368,13 +369,13 @@ impl Store {
     }
 
     /// Serializes tests of whether sets are in use: such a test locks the set for a moment, and another process would
-    /// take that lock for a use.
+    /// take the lock of the test for a use.
     fn looks(&self) -> Result<File> {
         self.lock_folder("sets", FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Locks the folder of what is being received or removed: shared while something is put there that has no lock of
-    /// its own yet, else against all others.
+    /// Locks the folder `new`, which holds sets that are being received or removed: shared while a file is put there
+    /// that has no lock of its own yet, otherwise exclusively.
     pub(crate) fn new_folder(&self, how: FlockOperation) -> Result<File> {
         self.lock_folder("new", how)
     }

@@ -7,8 +7,9 @@
 //!                       nothing
 //! ```
 //!
-//! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no
-//! set uses are removed from packs that nobody has locked: first from the index, then their blocks are given back.
+//! A receiver that builds a set locks the packs from which it takes contents, until the set is in its place. Contents
+//! that no set uses are removed from packs that nobody has locked: first their entries in the index, then their blocks
+//! are freed.
 
 use super::{Places, Result, Store, at, is_at, lock_shared, remove_tree};
 use crate::image::ContentLocation;
@@ -159,7 +160,7 @@ fn reduce(folder: &Path, data: &File, used: &BTreeSet<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Frees blocks by punching a hole. On file systems that cannot do so, they stay allocated until the pack is removed.
+/// Frees blocks by punching a hole. On file systems without holes the blocks stay allocated until the pack is removed.
 fn give_back(data: &File, from: u64, to: u64) {
     if from < to {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

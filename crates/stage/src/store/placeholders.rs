@@ -12,8 +12,9 @@
 //!
 //! A user has one registry on a node, whatever folder keeps the staged files: a placeholder that one job has made may
 //! be used by another one, and its removal would take away the mounts of that job. The last keeper removes placeholder
-//! and record, and the registry if it has no other record. If keepers were killed, the next one with staged files does.
-//! What has another inode than the record says, or is not empty, belongs to the user and stays.
+//! and record, and the registry if it has no other record. If keepers were killed, the next keeper with staged files
+//! removes them. A file or folder that has another inode than the record says, or is not empty, belongs to the user and
+//! is kept.
 //!
 //! No other user can remove or exchange a placeholder: see [`check_owners`].
 
@@ -28,7 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// What is made as a placeholder.
+/// The kind of file that is made as a placeholder.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Placeholder {
     Folder,
@@ -111,8 +112,8 @@ impl Record {
     }
 }
 
-/// How often a registry is made again that another job has just removed (chosen: far more jobs than end on a node at
-/// the same moment).
+/// Most attempts to make a registry that another job has just removed (chosen: far more jobs than end on a node at the
+/// same moment).
 const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 
 /// The records of a user's placeholders on this node.
@@ -132,8 +133,8 @@ impl Registry {
         self.folder.join("lock")
     }
 
-    /// Makes the registry if it is missing, and locks it. A lock that was removed while this process waited for it
-    /// excludes nobody, so another one is made.
+    /// Makes the registry if it is missing, and locks the registry. A lock file that was removed while this process
+    /// waited for the lock excludes nobody, so another lock file is made.
     fn lock(&self) -> io::Result<File> {
         let path = self.lock_path();
         for _ in 0..LOCK_ATTEMPTS_MAX {
@@ -153,7 +154,8 @@ impl Registry {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Removes the registry if it has no records. Whoever makes another lock between the two steps keeps the folder.
+    /// Removes the registry if it has no records: first the lock, then the folder. The folder is kept if another
+    /// process makes a lock between the two removals.
     fn remove_if_empty(&self) {
         if !self.folder.exists() {
             return;
@@ -169,7 +171,7 @@ impl Registry {
         self.folder.join(blake3::hash(path.as_os_str().as_bytes()).to_hex().as_str())
     }
 
-    /// Makes `what` at `path` if nothing is there. `None`: there is something that no job has made.
+    /// Makes `what` at `path` if nothing is there. `None`: a file or folder that no job has made is at `path`.
     pub(crate) fn hold(&self, path: &Path, what: &Placeholder) -> io::Result<Option<HeldPlaceholder>> {
         let _alone = self.lock()?;
         let file = self.record_of(path);
@@ -199,7 +201,7 @@ impl Registry {
 
     /// Unmounts and removes the placeholder. No process of this mount namespace uses it any longer.
     fn release(&self, held: HeldPlaceholder) {
-        // Nothing is mounted on a symbolic link, nor on one whose file could not be shown.
+        // Nothing is mounted on a symbolic link, nor on a placeholder whose file could not be shown.
         let _ = unmount(&held.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         if let Ok(_alone) = self.lock() {
             remove_unused(&self.record_of(&held.path), &held.record);
@@ -231,8 +233,8 @@ fn remove_unused(file: &Path, record: &File) {
         return;
     }
     let removed = Record::read(file).map_or(Ok(()), |known| known.what.remove(Path::new(&known.path), known.inode));
-    // A folder into which ranks have put files is kept, and is no placeholder from then on. One that is mounted on is
-    // tried again.
+    // A folder into which ranks have put files is kept, and is no placeholder from then on. The removal of a
+    // placeholder that is mounted on is tried again later.
     if removed.map_or_else(|error| error.kind() != io::ErrorKind::ResourceBusy, |()| true) {
         let _ = fs::remove_file(file);
     }
@@ -244,14 +246,15 @@ pub struct HeldPlaceholder {
     record: File,
 }
 
-/// Placeholders of a job, which are released when this is dropped: the last one, which may lie in another one, first.
+/// Placeholders of a job, which are released when this value is dropped: the last placeholder, which may lie in another
+/// placeholder, is released first.
 pub struct Placeholders {
     registry: Registry,
     held: Vec<HeldPlaceholder>,
 }
 
 impl Placeholders {
-    /// An empty list of placeholders; removes those of jobs whose keepers were killed.
+    /// An empty list of placeholders; removes the placeholders of jobs whose keepers were killed.
     pub fn new(registry: Registry) -> Placeholders {
         registry.sweep();
         Placeholders { registry, held: Vec::new() }
@@ -361,7 +364,7 @@ mod tests {
         fs::rename(at("other"), at("done")).unwrap();
         registry.sweep();
         assert!(at("done").exists() && registry.hold(&at("done"), &Placeholder::File).unwrap().is_none());
-        // What cannot be made leaves no record.
+        // A placeholder that cannot be made leaves no record.
         assert!(registry.hold(&at("missing/file"), &Placeholder::File).is_err());
         assert_eq!(records(home.path()), 0);
     }

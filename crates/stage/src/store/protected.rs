@@ -1,5 +1,5 @@
-//! Write bits of files that are shown without mounts: nothing else keeps a process from changing them, so they have
-//! none.
+//! Removes the write bits of files that are shown without mounts, because no mount keeps a process from changing these
+//! files.
 //!
 //! Several sets may share one file (hard links). So where mounts can be made, the bits of each set of a store are put
 //! back if any were removed in that store, but not as long as any set is shown without mounts. Such a set has a folder
@@ -15,12 +15,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const WRITE: u32 = 0o222;
-/// The name of a file in the store that exists if write bits were ever removed; it is locked while they are removed or
-/// put back.
+/// The name of a file in the store that exists if write bits were ever removed; the file is locked while write bits are
+/// removed or put back.
 const MARK: &str = "protected";
 const SHOWN: &str = "shown-";
 
-/// A set that is shown without mounts as long as this is held.
+/// A set that is shown without mounts as long as this value is held.
 pub struct Shown {
     folder: PathBuf,
     _lock: File,
@@ -64,8 +64,7 @@ impl InUse {
         above.into_iter().try_for_each(|folder| set_mode(folder, 0o555))
     }
 
-    /// Puts the write bits back that [`InUse::protect`] has removed, unless a set is shown for which they must stay
-    /// away.
+    /// Puts the write bits back that [`InUse::protect`] has removed, unless a set is still shown without mounts.
     ///
     /// # Errors
     /// The file system refuses.

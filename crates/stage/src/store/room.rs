@@ -41,13 +41,14 @@ impl Store {
         )
     }
 
-    /// Bytes that the store holds, in files and packs: it has both if it was used with and without the right to mount.
+    /// Bytes that the store holds, in files and packs: a store that was used with and without the right to mount has
+    /// both.
     pub(crate) fn held(&self) -> Result<u64> {
         let objects: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
         Ok(objects + self.pack_bytes()?)
     }
 
-    /// Removes contents that no tree links to, and what killed receivers have left.
+    /// Removes contents that no tree links to, and files that killed receivers have left.
     pub(super) fn sweep(&self) -> Result<()> {
         let _alone = self.new_folder(FlockOperation::NonBlockingLockExclusive)?;
         self.sweep_packs()?;

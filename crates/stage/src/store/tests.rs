@@ -211,7 +211,7 @@ fn two_receivers_of_the_same_set_may_work_at_once() {
     });
 }
 
-/// Contents that a receiver relies on are not removed, although no set has them any more.
+/// Contents that a receiver relies on are not removed, although no set has these contents any more.
 #[test]
 fn contents_that_a_receiver_counts_on_are_not_removed() {
     with_each(|bench| {

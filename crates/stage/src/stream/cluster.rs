@@ -1,5 +1,5 @@
-//! Contents are cut into clusters. Each is stored and sent by itself: plain, or packed by LZ4, as a file system image
-//! can hold it.
+//! Cuts contents into clusters. Each cluster is stored and sent by itself: plain, or packed by LZ4, as a file system
+//! image can hold it.
 
 use crate::set::PIECE_LEN;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
@@ -93,8 +93,8 @@ impl Packer {
     }
 }
 
-/// Contents one behind the other, cut into pieces of clusters. Both ends cut them in the same way, so that it is known
-/// what was in a piece, whatever has happened to its bytes.
+/// Contents one behind the other, cut into pieces of clusters. Both ends cut contents in the same way, so that the
+/// receiver knows the clusters of a piece whose bytes were damaged.
 #[derive(Default)]
 pub(super) struct Cut {
     /// The number of each content, and its length in bytes.

@@ -10,8 +10,8 @@
 //!                                                  4: all have been sent
 //! ```
 //!
-//! A piece has many small files, or a part of a large one. What is stored of a cluster is what a node writes down: it
-//! is packed by the sender and unpacked by the kernel of a node, once a rank reads it. The check is XXH3 of the piece's
+//! A piece has many small files, or a part of a large one. A node writes the stored form of a cluster unchanged: the
+//! sender packs the cluster, and the node's kernel unpacks it when a rank reads it. The check is XXH3 of the piece's
 //! bytes, with its place: a damaged piece is noticed where it arrives, and the contents in it can be sent again.
 
 mod cluster;
@@ -43,7 +43,7 @@ const MANIFEST_END: u8 = 5;
 const NAME: u8 = 6;
 const FOLLOWING: u8 = 7;
 
-/// What a receiver gets from the stream.
+/// A part of the stream, as the receiver gets it.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Piece<'a> {
     /// The digest of the manifest that follows.

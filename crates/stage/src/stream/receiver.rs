@@ -16,8 +16,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Takes the next piece of the stream from the beginning of `bytes`, and removes what it has used. `None`: more
-    /// bytes are needed.
+    /// Takes the next piece of the stream from the beginning of `bytes`, and removes the used bytes. `None`: more bytes
+    /// are needed.
     ///
     /// # Errors
     /// The bytes are no stream of a set. Do not call this again.
@@ -67,7 +67,7 @@ impl Receiver {
     }
 }
 
-/// Appends the announced contents; their numbers must be greater than those before.
+/// Appends the announced contents; their numbers must be greater than the numbers of all contents before them.
 fn announce(following: &mut Cut, body: &[u8], lens: &[u64]) -> Result<(), String> {
     let (wanted, rows) = body.split_first_chunk::<8>().ok_or(MALFORMED)?;
     if check(0, rows) != *wanted || rows.len() % 8 != 0 || following.done() > 0 {
@@ -91,7 +91,7 @@ fn piece<'a>(following: &mut Cut, body: &'a [u8]) -> Result<Piece<'a>, String> {
     let (offset, rest) = body.split_first_chunk().ok_or(MALFORMED)?;
     let (wanted, rest) = rest.split_first_chunk::<8>().ok_or(MALFORMED)?;
     let at = following.done();
-    // Pieces follow each other: whatever is wrong with the bytes, their place is known.
+    // Pieces follow each other: the place of a piece is known even if its bytes are damaged.
     let mut clusters = following.next_piece();
     if clusters.is_empty() {
         return Err(MALFORMED.to_owned());

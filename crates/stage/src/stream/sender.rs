@@ -70,7 +70,7 @@ impl<'a> Sender<'a> {
     /// The next part of the stream; `None`: nothing until [`Sender::want_set`], then [`Sender::want`].
     ///
     /// # Errors
-    /// A file cannot be read, or is not what it was when the set was made.
+    /// A file cannot be read, or has changed since the set was made.
     pub fn next_part(&mut self) -> Result<Option<Vec<u8>>, Problem> {
         if !std::mem::replace(&mut self.name_sent, true) {
             return Ok(Some(framed(NAME, &[&self.set.digest()])));

@@ -1,4 +1,4 @@
-//! Tests what arrives of the stream of a folder: whole, cut into portions, and damaged.
+//! Tests the pieces that a receiver gets from the stream of a folder: whole, cut into portions, and damaged.
 
 use super::*;
 use crate::set::Problem;
@@ -187,7 +187,7 @@ fn every_changed_byte_of_a_manifest_is_noticed() {
     assert!(Parts::new().take(&[manifest, &parts[2]].map(Vec::as_slice).concat()).is_err());
 }
 
-/// A piece contains many small files, and a large one lies in many pieces.
+/// A piece contains many small files, and a large file is cut into many pieces.
 #[test]
 fn the_contents_of_a_damaged_piece_are_named_and_the_others_arrive() {
     let (_folder, set) = folder();
@@ -203,7 +203,7 @@ fn the_contents_of_a_damaged_piece_are_named_and_the_others_arrive() {
         .collect();
     assert_eq!(damaged, [0, 1].into(), "{damaged:?}");
     assert_eq!(pieces.last(), Some(&Taken::End));
-    // The stream goes on with another round.
+    // The stream continues with another round.
     let again = stream(&set, &damaged)[3..].concat();
     let pieces = receiver.take(&again).unwrap();
     assert!(contents(&pieces).keys().eq(&damaged));

@@ -1,4 +1,4 @@
-//! Folders on the way to staged files that have nothing else in them.
+//! Folders on the way to staged files that contain nothing but staged files.
 
 use super::staged_names::Node;
 use crate::mounts::Mounts;
@@ -8,8 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Bare folders that are sent to the nodes, which look into further ones themselves (chosen: a program has some dozens
-/// of folders).
+/// Most bare folders that are sent to the nodes; nodes look into further folders themselves (chosen: a program has some
+/// dozens of folders).
 const FOLDERS_MAX: usize = 1024;
 
 /// A bare folder, as the launcher has seen it.
@@ -38,7 +38,7 @@ impl Bare {
         found
     }
 
-    /// The permission bits of those of `folders` that are the same folders of the same servers on this node.
+    /// The permission bits of each folder in `folders` that is the same folder of the same server on this node.
     pub fn here(folders: impl Iterator<Item = BareFolder>) -> Bare {
         let mut folders = folders.peekable();
         let mounts = if folders.peek().is_some() { Mounts::own() } else { Mounts::default() };
@@ -67,7 +67,7 @@ fn add(path: &Path, node: &Node, mounts: &Mounts, found: &mut Vec<BareFolder>) {
     node.children.iter().for_each(|(name, child)| add(&path.join(name), child, mounts, found));
 }
 
-/// The permission bits of a folder in which there is nothing but what the set has.
+/// The permission bits of a folder in which only files of the set exist.
 fn look(path: &Path, node: &Node) -> Option<u32> {
     let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
     for inside in fs::read_dir(path).ok()? {

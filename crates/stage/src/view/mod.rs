@@ -13,9 +13,9 @@
 //! ranks are expected to make files ([`Keep`]) and those with too much else in them stay *open*, as all others: only
 //! the staged names in them are replaced, and their file system is still asked about the folder.
 //!
-//! What else is in a folder must be asked on each node. The launcher finds out which folders are *bare*, with nothing
-//! in them but what is staged; nodes to which the kernel names the same folder of the same server ([`Bare`]) do not
-//! ask.
+//! Each node must ask the file server which other names a folder has. The launcher finds out which folders are *bare*,
+//! with nothing in them but staged files; nodes to which the kernel names the same folder of the same server ([`Bare`])
+//! do not ask.
 
 mod bare;
 mod names;
@@ -51,7 +51,7 @@ const OTHERS_MAX: usize = 200;
 /// The folders that a view has changed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct View {
-    /// Folders in which only the staged files, and what else was there, exist.
+    /// Folders in which only the staged files and the files that were there before exist.
     pub closed: BTreeSet<PathBuf>,
     /// Original folders, in which only the staged files are replaced.
     pub open: BTreeSet<PathBuf>,
@@ -73,7 +73,7 @@ pub fn move_a_mount() -> Result<()> {
 /// Looks at where a set is to be shown, without a change. This process has mounts of its own ([`own_mounts`]).
 ///
 /// # Errors
-/// There is no place for something that is to be shown.
+/// There is no place for a file that is to be shown.
 pub fn plan<'a>(set: &'a Set, keep: &Keep, bare: &Bare) -> Result<Planned<'a>> {
     plan_where(set, &Closing { keep, bare, is_remote })
 }
@@ -98,7 +98,8 @@ fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     Ok(Planned { plan, originals, view })
 }
 
-/// What is to be shown where. Everything that is to stay visible has been noted before anything is covered.
+/// The files to be shown and the places of each. Files that are to stay visible have been noted before anything is
+/// covered.
 pub struct Planned<'a> {
     plan: Plan<'a>,
     /// Files in staged folders that are not staged.
@@ -107,11 +108,11 @@ pub struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Makes a placeholder for each path that is missing on this node. They are released when `placeholders` is
-    /// dropped, after the last process that uses the view has ended.
+    /// Makes a placeholder for each path that is missing on this node. The placeholders are released when
+    /// `placeholders` is dropped, after the last process that uses the view has ended.
     ///
     /// # Errors
-    /// The user may not write there, or another user could remove what the ranks are to see.
+    /// The user may not write to a folder, or another user could remove the place where a staged file is shown.
     pub fn make_places(&self, placeholders: &mut Placeholders) -> Result<()> {
         self.plan.make_places(Path::new("/"), false, &mut |path, what| {
             at(path, "make a place for staged files", placeholders.hold(path, &what))
@@ -169,7 +170,7 @@ enum Plan<'a> {
     },
     /// The original folder, in which only staged files are replaced.
     Open {
-        /// The original folder, if its parent is closed: it is then mounted there.
+        /// The original folder, if its parent is closed: the original folder is then mounted in the parent.
         original: Option<OwnedFd>,
         children: BTreeMap<OsString, Plan<'a>>,
     },
@@ -252,7 +253,7 @@ impl<'a> Plan<'a> {
         children.iter().try_for_each(|(name, child)| child.make_places(&path.join(name), are_within, make))
     }
 
-    /// `within`: the folder around it is one of node memory, in which it is to be made.
+    /// `within`: whether the parent folder is in node memory, so that the place must be made there.
     fn build(self, path: &Path, within: bool, tree: BorrowedFd<'_>) -> Result<()> {
         let children = match self {
             Plan::Staged(entry) => return show(&entry, path, within, tree),

@@ -1,4 +1,4 @@
-//! What is known about the folders on the way to staged files, for processes that cannot have mounts.
+//! The known names in the folders on the way to staged files, for processes that cannot have mounts.
 
 use super::{Bare, Closing, Keep, Node, is_remote};
 use crate::set::Set;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 /// Most unstaged names in a closed folder; a folder with more stays open (chosen: folders of libraries have fewer).
 const NAMES_MAX: usize = 4096;
 
-/// What is known about a folder on the way to a staged file.
+/// The known names in a folder on the way to a staged file.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Way {
-    /// Nothing is known about names in the folder other than the staged ones.
+    /// Nothing is known about names in the folder other than the names of staged files.
     Open,
-    /// All names in the folder are known: those of staged files, those of folders on the way to staged files, and these
-    /// others.
+    /// All names in the folder are known: the names of staged files, the names of folders on the way to staged files,
+    /// and the names in this list.
     Closed(Vec<Vec<u8>>),
 }
 

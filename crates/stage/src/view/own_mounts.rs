@@ -26,22 +26,22 @@ pub(super) fn at<T>(
     result.map_err(|error| MountError { path: path.to_owned(), what, error: error.into() })
 }
 
-/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes, if `alone`, the
-/// only user of a user namespace, in which it has that right: the programs that it then starts get no more rights than
-/// it had before, and set-user-ID programs do not work. Processes of different user namespaces may not read each
-/// other's memory, which MPI libraries do on one machine.
+/// Gives this process, which has one thread, mounts of its own. A process without the right to do so becomes, if
+/// `alone`, the only user of a user namespace, in which the process has that right: programs that it then starts get no
+/// more rights than the process had before, and set-user-ID programs do not work. Processes of different user
+/// namespaces may not read each other's memory, which MPI libraries do on one machine.
 ///
 /// # Errors
-/// Neither is permitted here.
+/// This process may make neither mounts nor a user namespace.
 pub fn own_mounts(alone: bool) -> Result<()> {
     let root = Path::new("/");
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: the descriptor table stays shared as it is.
+    // SAFETY: the descriptor table is not unshared.
     let mounts = unsafe { unshare_unsafe(UnshareFlags::NEWNS) };
     if !alone {
         at(root, "a mount namespace", mounts)?;
     } else if mounts.is_err() {
-        // SAFETY: as above.
+        // SAFETY: the descriptor table is not unshared.
         let both = unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) };
         at(root, "a mount namespace", both)?;
         let write = |name: &str, text: String| at(Path::new(name), "a user namespace", fs::write(name, text));

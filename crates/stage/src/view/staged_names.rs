@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Component;
 
-/// The names of what is staged, from the root down.
+/// The names of staged files and folders, from the root down.
 #[derive(Default)]
 pub(super) struct Node<'a> {
     pub staged: Option<Entry<'a>>,

@@ -164,7 +164,7 @@ fn what_this_node_has_no_folder_for_gets_places_that_are_removed_again() {
         for path in &paths {
             assert_eq!(fs::read(path).unwrap(), b"staged", "{}", path.display());
         }
-        // The ranks work there: what they make stays unless they remove it.
+        // The ranks work in this folder: files that ranks make are kept unless the ranks remove them.
         fs::write(at("work/a/result"), b"").unwrap();
         fs::remove_file(at("work/a/result")).unwrap();
         assert!(fs::write(at("work/a/b/result"), b"").is_err(), "nobody works in this one");

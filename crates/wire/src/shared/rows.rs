@@ -233,7 +233,7 @@ impl Builder<'_> {
     /// The values of the next ranks, concatenated (see [`values`](crate::values)).
     ///
     /// # Panics
-    /// As for [`place`](Self::place), or if the values are truncated.
+    /// If a value is longer than the stride, the values do not fit, or the values are truncated.
     pub fn place_all(&mut self, bytes: &[u8]) {
         let values = values(bytes).map(|value| value.expect("the exchange has checked them"));
         if self.layout.form == Form::Rows {

@@ -218,10 +218,11 @@ impl Layout {
         self.index(out)
     }
 
-    /// As [`build`](Self::build), from packed pairs.
+    /// Writes the segment as [`build`](Self::build) does, from packed pairs.
     ///
     /// # Panics
-    /// As for [`build`](Self::build).
+    /// If `out` is not [`total_len`](Self::total_len) bytes long, or the pairs in `blobs` differ from those that were
+    /// counted.
     pub fn build_packed<'b>(&self, out: &mut [u8], blobs: impl Iterator<Item = &'b [u8]>) -> u32 {
         let mut left = self.blob_of(out);
         for blob in blobs {

@@ -1,5 +1,5 @@
-//! wireup in place of `mpiexec`: links to it with the names of other launchers, their options, their variables, and
-//! build systems that call them.
+//! Tests of wireup in place of `mpiexec`: symbolic links to wireup that have the names of other launchers, the options
+//! and variables of these launchers, and build systems that call them.
 
 use std::fs;
 use std::os::unix::fs::symlink;

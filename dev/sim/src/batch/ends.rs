@@ -26,7 +26,7 @@ impl Batch {
         }
     }
 
-    /// All remaining tasks of a step are killed; returns those of their agents that run and die with their task.
+    /// All remaining tasks of a step are killed; returns the running agents of these tasks, which die with their tasks.
     pub fn on_killed(&mut self, cx: &mut Cx, agents: &Agents, index: u32) -> Vec<u32> {
         self.end_tasks(cx, agents, index, KILLED)
     }

@@ -109,7 +109,7 @@ impl Batch {
         true
     }
 
-    /// An agent has ended; if it is that of a task, the task ends.
+    /// An agent has ended; if a task runs this agent, the task ends.
     pub fn on_agent_ended(&mut self, cx: &mut Cx, process: &AgentProcess) {
         let (host, Some(step)) = (process.host, process.step()) else { return };
         match process.state {

@@ -1,5 +1,5 @@
-//! Collectives: each completes once at every rank, only after all ranks have entered it, and with the same result
-//! everywhere.
+//! Collectives: each collective completes once at every rank, only after all ranks have entered it, and with the same
+//! result everywhere.
 
 use std::collections::BTreeMap;
 use wireup_wire::collective::Collective;

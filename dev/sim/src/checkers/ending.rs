@@ -167,7 +167,7 @@ fn has_left_fence(world: &World, job: &Job, failure: &Failure) -> bool {
 }
 
 /// Whether a job was ended while an agent above one of the job's agents did not respond: the output of ranks that
-/// passes through it is lost.
+/// passes through the agent that does not respond is lost.
 fn was_ended_behind_struck(world: &World, job: &Job) -> bool {
     let above = |agent: u32| {
         let parent = |agent: &u32| agent.checked_sub(1).map(|before| before / world.cx.spec.fanout);
@@ -189,7 +189,7 @@ fn check_output(world: &World, job: &Job) -> Result<(), String> {
     Ok(())
 }
 
-/// What the run still waits for; printed when a run hangs.
+/// The events for which the run still waits; printed when a run hangs.
 pub fn who_waits(world: &World) -> String {
     let running: Vec<u32> = (0..world.cx.spec.agents).filter(|host| world.agents.newest_at(*host).is_some()).collect();
     let ranks: Vec<String> = (world.jobs.procs.iter().filter(|proc| proc.exists()).take(8))

@@ -60,7 +60,7 @@ impl GroupBarriers {
         }
     }
 
-    /// Whether another member has entered a round that this rank has not.
+    /// Whether another member has entered a round that this rank has not entered.
     pub fn is_missed(&self, rank: u32) -> bool {
         let is_behind = |group: &Group| {
             let most = group.members.values().map(|member| member.entered).max();

@@ -33,8 +33,8 @@ pub fn check_idle(world: &World) -> (Vec<String>, Vec<Holds>) {
     (problems, all)
 }
 
-/// Errors in the root's answer about its nodes at the end of the session; then the number of nodes that are up, and of
-/// lost nodes.
+/// Errors in the root's answer about its nodes at the end of the session; then the number of nodes that are up, and the
+/// number of lost nodes.
 pub fn check_nodes(world: &World, nodes: &[NodeState]) -> (Vec<String>, (usize, usize)) {
     let (mut problems, mut up, mut lost) = (Vec::new(), 0, 0);
     let active = |host: u32| {

@@ -1,5 +1,5 @@
-//! Missing hosts: all of them are reported together, no other hosts are, and in time. Clocks: the reported clock
-//! offsets are right.
+//! Missing hosts: all missing hosts are reported together and in time, and no other hosts are reported. Clocks: the
+//! reported clock offsets are right.
 
 use crate::jobs::Jobs;
 use crate::launchers::LauncherState;
@@ -66,7 +66,7 @@ fn check_named(
     if !is_undisturbed {
         return;
     }
-    // If few shells may run at once, those that hang keep other agents from being started.
+    // If few shells may run at once, shells that hang keep other agents from being started.
     if !remote.may_starve() {
         let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
         let unnamed: Vec<&u32> = unnamed.collect();

@@ -97,8 +97,8 @@ impl ModexCheck {
         self.impatient.contains(&call.name)
     }
 
-    /// Checks the result of a round that all members completed: it has the data of all members, at least as new as when
-    /// they entered.
+    /// Checks the result of a round that all members completed: the result has the data of all members, at least as new
+    /// as at the time when each member entered.
     pub fn check_data(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! Output: everything that the ranks wrote reaches the terminal, each line whole, once, in order.
+//! Output: all lines that the ranks wrote reach the terminal, each line whole, once, in order.
 
 use crate::spec::JobPlan;
 use crate::workload::parse_line;
@@ -61,7 +61,7 @@ impl OutputCheck {
             return if self.lossy { Ok(()) } else { Err(format!("broken line: {:?}", shown())) };
         };
         let named = rank.or(label).unwrap_or(of_rank);
-        // Labels are added by the launcher's driver to lines that come in parts, so such lines may lack theirs here.
+        // The launcher's driver adds the labels of lines that come in parts, so such lines may lack labels here.
         let is_labelled = label.is_some() || !self.label || rank.is_some();
         if of_stream != stream || named != of_rank || of_rank >= self.size || !is_labelled {
             return Err(format!("line on stream {stream} for rank {rank:?} with label {label:?}: {:?}", shown()));

@@ -5,11 +5,11 @@ use crate::agents::ProcessState;
 use crate::jobs::Job;
 use crate::world::World;
 
-/// Longer than any message, start or handshake takes: if nothing happens for `QUIET_NS`, nothing is in flight.
+/// Time without an event after which nothing is in flight (ns): longer than any message, start or handshake takes.
 pub const QUIET_NS: u64 = 150_000_000;
 
-/// Called when nothing has happened for `QUIET_NS`. Returns true if no rank waited either, so that all agents were
-/// checked.
+/// Called when nothing has happened for `QUIET_NS`. Returns true if no rank waited in a collective or barrier, so that
+/// all agents were checked.
 pub fn check_quiet(world: &World) -> Result<bool, String> {
     let is_quiet = |job: &Job| {
         let (collectives, barriers) = (&job.checks.collectives, &job.checks.group_barriers);

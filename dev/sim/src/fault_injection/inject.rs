@@ -192,8 +192,9 @@ fn stop_agent(world: &mut World, host: u32, for_ns: u64) {
     let Some(agent) = world.agents.newest_at(host).filter(|_| host != 0) else { return };
     let until = until(world, for_ns);
     world.membership.strike(&mut world.cx, &mut world.jobs, host, until);
-    // The children of the stopped agent give up their links to it; when it continues, it takes them for lost. In a
-    // session that does not probe they notice only then, and the whole subtree may be lost with them.
+    // The children of the stopped agent give up their links to that agent; when the agent continues, it takes the
+    // children for lost. In a session that does not probe, the children notice only then, and the whole subtree may be
+    // lost with them.
     let mut below = vec![agent];
     let mut next = 0;
     while let Some(&above) = below.get(next) {

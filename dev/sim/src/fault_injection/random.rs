@@ -15,8 +15,8 @@ impl Fault {
         let at_ns = rng.below(horizon_ns);
         let rank = rng.below(u64::from(ranks)) as u32;
         let agent = rng.below(u64::from(agents)) as u32;
-        // The root has no parent link and nothing starts it, so such a fault happens to another agent; without one, a
-        // rank is killed instead.
+        // The root has no parent link and nothing starts it, so a fault of a parent link or of a start happens to
+        // another agent; if there is no other agent, a rank is killed instead.
         let below_root = (agents > 1).then(|| rng.between(1, u64::from(agents) - 1) as u32);
         match (rng.below(12), below_root) {
             (0..=1, Some(agent)) => Fault::CutLink { agent, at_ns },

@@ -1,5 +1,5 @@
-//! What launchers request of a session that outlives its jobs: the welcome, the revival of nodes, the end of jobs, the
-//! end of the session.
+//! The requests of launchers to a session that outlives its jobs: the welcome, the revival of nodes, the end of jobs,
+//! the end of the session.
 
 use super::{LauncherState, Launchers, Role};
 use crate::clock::Event;

@@ -121,8 +121,8 @@ struct Plan {
     rounds: Vec<Round>,
     /// Whether there are only collectives that clients of the text protocol can do.
     for_text: bool,
-    /// Whether all rounds put the same pairs, so that no rank may put one before all ranks have read its old value.
-    /// Otherwise each round puts new ones.
+    /// Whether all rounds put the same pairs, so that no rank may put a pair before all ranks have read the pair's old
+    /// value. Otherwise each round puts new pairs.
     overwrites: bool,
     quiet: bool,
 }
@@ -170,8 +170,8 @@ impl Plan {
         };
         let is_own = speaks == Speaks::Own;
         let mut steps = vec![Step::Init];
-        // `published`: pairs of fences that the rank has waited for. `unpublished`: pairs put since. Each with its last
-        // value's length.
+        // `published`: pairs of fences that the rank has waited for. `unpublished`: pairs put since then. Each pair has
+        // the length of its last value.
         let (mut published, mut unpublished) = (Vec::new(), Vec::new());
         for round in &self.rounds {
             if rng.chance(150) {

@@ -119,7 +119,7 @@ fn job_fault(rng: &mut Rng, spec: &WorldSpec) -> Fault {
 }
 
 /// A session in which hosts lose power or cannot reach each other, and agents are started again while older processes
-/// of them still run.
+/// of the same agents still run.
 pub fn fierce(seed: u64) -> WorldSpec {
     let mut spec = calm(seed);
     let mut rng = Rng::stream(seed, "fierce");

@@ -1,6 +1,6 @@
-//! The cost of an allgather or an alltoall in which all members are alike: each sends to one side in every step, and
-//! what it receives from the other side is as long as what it sends. So it is enough to run one member that receives
-//! its own messages, and the results of all P members need not be in memory.
+//! The cost of an allgather or an alltoall in which all members are alike: each member sends to one side in every step,
+//! and receives as many bytes from the other side as it sends. So it is enough to run one member that receives its own
+//! messages, and the results of all P members need not be in memory.
 
 use super::{Call, Cost, Trouble, algorithm};
 use wireup_group::message_len;

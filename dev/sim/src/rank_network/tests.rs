@@ -5,7 +5,8 @@ fn powers(size: u32) -> u64 {
     (u32::BITS - size.saturating_sub(1).leading_zeros()).into()
 }
 
-/// Length of a message's header; `PEER`: of a peer in a message: its number, the length of its address, the address.
+/// Length of a message's header; `PEER`: length of a peer in a message: its number, the length of its address, the
+/// address.
 const HEAD: u64 = 17;
 const PEER: u64 = 8 + ADDRESS_LEN as u64;
 

@@ -71,7 +71,7 @@ pub fn run_for(hours: &str, only: Option<&str>) -> Result {
 /// Runs the entries of a suite whose names begin with `begin`, on one node. They are not added to the ledger.
 ///
 /// # Errors
-/// Those of [`run_for`].
+/// The errors of [`run_for`].
 pub fn try_all(name: &str, begin: &str) -> Result {
     let (suite, reference, wireup) = (Suite::named(name)?, Reference::read(name)?, wireup()?);
     let mut differ = Vec::new();

@@ -15,7 +15,7 @@ pub enum Ranks {
     /// `programs/true.c`; the warm-up round also checks the number of ranks that were started.
     True,
     /// The program of this name, which receives the expected job size as an argument and fails if PMI reports another
-    /// one.
+    /// job size.
     Sized(&'static str),
     /// A program as for `Sized`, with this further argument; its ranks append their clock readings to a file.
     Stamped(&'static str, &'static str),
@@ -54,8 +54,8 @@ const fn work(name: &'static str, pmi: Pmi, ranks: Ranks) -> Work {
 
 const WORKS: [Work; 15] = [
     work("true", Pmi::None, Ranks::True),
-    // PMI-1 init, barrier, finalize. `pmi-bare`: the same by a client without a C library, whose own cost is
-    // negligible.
+    // PMI-1 init, barrier, finalize. `pmi-bare`: init, barrier and finalize by a client without a C library, whose own
+    // cost is negligible.
     work("pmi-init", Pmi::Simple, Ranks::Sized("pmi_exchange")),
     work("pmi-bare", Pmi::Simple, Ranks::Sized("pmi_bare")),
     // MPI init, barrier, finalize.
@@ -112,14 +112,14 @@ impl Work {
 /// The hosts of a job that runs on machines other than this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// As many hosts as there are nodes; or fewer if the user gave no more, and then the case cannot be run.
+    /// The hosts of the job, one for each node; if the user gave fewer hosts, the case cannot be run.
     pub hosts: Vec<String>,
     /// The remote shell, which all launchers call as `SHELL HOST COMMAND..`
     pub shell: String,
 }
 
-/// Value of `shell` for jobs in a Slurm allocation: the hosts are those of the allocation, and launchers get no host
-/// list.
+/// Value of `shell` for jobs in a Slurm allocation: the job runs on the hosts of the allocation, and launchers get no
+/// host list.
 pub const SRUN: &str = "srun";
 
 impl Remote {
@@ -156,7 +156,7 @@ pub struct Case {
     pub rounds: u32,
     /// Time limit of each command.
     pub limit: Duration,
-    /// Whether a session of wireup, and its counterparts of other launchers, run while the case is timed.
+    /// Whether a session of wireup, and the standing daemons of other launchers, run while the case is timed.
     pub is_standing: bool,
     /// Number of jobs in a round of `Ranks::Jobs`, and `in_flight`: maximum number of them that run at the same time.
     pub jobs: u32,

@@ -1,5 +1,5 @@
-//! The launchers that are timed: the baselines, wireup, and launchers of other projects; and how each is told to start
-//! a job.
+//! The launchers that are timed: the baselines, wireup, and launchers of other projects; and the command line with
+//! which each launcher starts a job.
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use crate::shells;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A baseline: this many processes that only start the ranks by vfork and wait for them. It is the lower bound for
-    /// the time of a launcher.
+    /// A baseline: this many processes that only start the ranks by vfork and wait for them. Their time is the lower
+    /// bound for the time of a launcher.
     Baseline(u32),
     /// A bare epoll server that answers every PMI-1 request at once with a fixed reply, on each host. The server stores
     /// nothing, and its barrier is a counter; so clients must not check values.
@@ -142,7 +142,8 @@ impl Launcher {
             Kind::Baseline(spawners) if is_jobs => spawners == 1,
             Kind::Baseline(_) if case.is_standing && work.is("true") => true,
             Kind::Baseline(spawners) if is_remote => is_direct && work.is("true") && spawners == 1,
-            // With an MPI program, this baseline starts singletons; that is measured with only one spawning process.
+            // With an MPI program, this baseline starts singletons; their start is measured with only one spawning
+            // process.
             Kind::Baseline(spawners) => is_one_node && (work.is("true") || work.is("mpi-init") && spawners == 1),
             Kind::Echo if is_remote => is_direct && work.is("exchange"),
             Kind::Echo => is_one_node && ["pmi-init", "pmi-bare", "exchange"].contains(&work.name),
@@ -263,9 +264,9 @@ impl Launcher {
         format!("{run} -n {size} {here} {} {overlap}", there.unwrap_or_default())
     }
 
-    /// Whether this launcher is `prterun --dvm`, the same code as `prun`, which some packages lack. In PRRTE 3.0 it
-    /// crashes because, unlike `prun`, it does not open the framework that holds the list of forwarded signals; a
-    /// preloaded shim (`programs/prun_shim.c`) opens it.
+    /// Whether this launcher is `prterun --dvm`, the same code as `prun`, which some packages lack. In PRRTE 3.0
+    /// `prterun --dvm` crashes because, unlike `prun`, it does not open the framework that holds the list of forwarded
+    /// signals; a preloaded shim (`programs/prun_shim.c`) opens it.
     fn needs_shim(&self) -> bool {
         self.path.file_name().is_some_and(|name| name == super::peers::PRTERUN)
     }

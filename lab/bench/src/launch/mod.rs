@@ -1,8 +1,8 @@
 //! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
 //!
-//! `launcher` knows how each launcher is told to start a job, `peers` finds launchers of other projects, `work` runs a
-//! case once, `session` runs a session in the background; `soak` runs many jobs through a session and measures what its
-//! agents hold more than before.
+//! `launcher` makes the command line with which each launcher starts a job, `peers` finds launchers of other projects,
+//! `work` runs a case once, `session` runs a session in the background; `soak` runs many jobs through a session and
+//! measures the growth of the resources that its agents hold.
 mod case;
 mod launcher;
 pub mod peers;
@@ -82,7 +82,7 @@ const HERE: [&str; 14] = [
     "memory-64x64", "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256",
     "polling-1x4",
 ];
-/// The default cases of `launch` across hosts; those of `INITIATION` come after the first seven.
+/// The default cases of `launch` across hosts; the cases of `INITIATION` come after the first seven.
 const THERE: [&str; 12] = [
     "true-16x16", "true-64x16", "true-64x1", "mpi-init-4x4", "mpi-init-4x4@srun", "exchange-16x16", "exchange-64x4",
     "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16", "pmix-fence-16x16", "pmix-direct-16x16",
@@ -224,7 +224,7 @@ fn raise(
 
 fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
     let path = bench.wireup()?;
-    // The version in the first line of the answer; empty if there is none.
+    // The version in the first line of the answer; empty if the answer has no version.
     let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();
     let version = answer.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default().to_owned();
     let extra = bench.wireup_args.clone();
@@ -246,8 +246,8 @@ fn launchers(wireup: Launcher, bench: &Bench) -> Result<Vec<Launcher>, Error> {
     Ok(all)
 }
 
-/// The reason why a case cannot be run here; `None`: it can. `reached` caches the result for each set of hosts and
-/// shell.
+/// The reason why a case cannot be run here; `None`: the case can be run. `reached` caches the result for each set of
+/// hosts and shell.
 fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
     if case.work.ranks == Ranks::Mpi && surroundings.mpi_program.is_none() {
         return Some("needs --mpi-program".into());

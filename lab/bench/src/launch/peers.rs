@@ -13,7 +13,7 @@ use super::launcher::{Kind, Launcher, PEERS, PeerKind};
 use crate::bench::Bench;
 
 const CANDIDATES: [&str; 6] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun", "flux"];
-/// Names of PRRTE's daemon, and of its client, which has two names.
+/// Name of PRRTE's daemon, then the two names of PRRTE's client.
 pub const PRTE: &str = "prte";
 pub const PRUN: &str = "prun";
 pub const PRTERUN: &str = "prterun";
@@ -100,7 +100,7 @@ fn search_dirs() -> Vec<PathBuf> {
     dirs.into_iter().filter_map(|dir| std::path::absolute(dir).ok()).collect()
 }
 
-/// Runs a launcher with the flag `question`; returns its output.
+/// Runs a launcher with the flag `question`; returns the launcher's output.
 pub fn ask(path: &Path, question: &str, env: &[(OsString, OsString)], bench: &Bench) -> Result<String, String> {
     let mut command = bench.command(vec![path.into(), OsString::from(question)], VERSION_LIMIT);
     command.env = env.to_vec();

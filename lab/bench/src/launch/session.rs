@@ -1,8 +1,8 @@
-//! What runs in the background while the cases of a benchmark are timed: a session of wireup, or a virtual machine of
+//! The background processes of a benchmark while its cases are timed: a session of wireup, or a virtual machine of
 //! PRRTE.
 //!
-//! It is started before the first round and ended after the last one, whatever happens in between; processes that exist
-//! after that count as left behind.
+//! The session or virtual machine is started before the first round and ended after the last round, whatever happens in
+//! between; processes that exist after its end count as left behind.
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -105,7 +105,7 @@ impl RunningSession {
     /// Ends the session or virtual machine.
     ///
     /// # Errors
-    /// It did not end properly.
+    /// The session or virtual machine did not end properly.
     pub fn end(mut self) -> Result<(), Failure> {
         self.take_down()
     }

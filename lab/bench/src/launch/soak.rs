@@ -1,9 +1,9 @@
-//! `wireup bench jobs --soak N`: many jobs through one session, some of which fail, and what the session's agents hold
-//! before and after these jobs.
+//! `wireup bench jobs --soak N`: many jobs through one session, some of which fail, and the resources that the
+//! session's agents hold before and after these jobs.
 //!
 //! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/polling.c`
-//! determines which of them crash, abort, or leave a process behind. The agents' state is read while nothing runs. Jobs
-//! of both sizes run before the first reading, so that it includes everything that an agent creates once and keeps.
+//! determines which jobs crash, abort, or leave a process behind. The agents' state is read while nothing runs. Jobs of
+//! both sizes run before the first reading, so that it includes everything that an agent creates once and keeps.
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -34,7 +34,7 @@ const WARM_UP_JOBS: u32 = 200;
 /// One of this many slices has a rank on every node (a "wide" slice).
 const WIDE_EVERY: u32 = 5;
 /// Pause between two readings of the agents' state, which must be equal; the agents' wake-ups during it are counted.
-/// Longer than agents keep anything for reuse (chosen).
+/// The pause is longer than agents keep anything for reuse (chosen).
 const IDLE: Duration = Duration::from_secs(3);
 /// Time after which the last reading is taken even if no two consecutive readings were equal (chosen).
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ use crate::{shells, stamps};
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
 /// Time for the agents to become idle after the last get, before their memory is read (chosen).
 const QUIET: Duration = Duration::from_millis(200);
-/// Time for processes that a job has left on other hosts to end, and for the last packets to arrive (chosen).
+/// Time that processes which a job has left on other hosts may need to end, and the last packets to arrive (chosen).
 const FAR_QUIET: Duration = Duration::from_millis(50);
 /// Time for which ranks of `Ranks::Sleep` sleep (s).
 const SLEEP_S: f64 = 0.3;

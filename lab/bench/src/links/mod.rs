@@ -85,8 +85,8 @@ struct Subject {
     argv: Vec<OsString>,
     /// Number by which printed times are divided: 2 if the command prints times of round trips.
     ways: f64,
-    /// Whether the command times consecutive allgathers. For these the mean is used and not the median, because a node
-    /// that is late for one allgather may complete the next one at once.
+    /// Whether the command times consecutive allgathers. For allgathers the mean is used and not the median, because a
+    /// node that is late for one allgather may complete the next allgather at once.
     is_gathered: bool,
 }
 
@@ -118,7 +118,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if bench.lists(&turns) {
         return Ok(());
     }
-    // Not by the loop of `Bench`, because one run has values for many cases.
+    // The loop of `Bench` is not used here, because one run has values for many cases.
     for (round, turn) in (WARM_UP..i64::from(rounds)).flat_map(|round| turns.iter().map(move |turn| (round, turn))) {
         if bench.interrupt.is_set() {
             return Ok(());
@@ -159,8 +159,8 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
     let end = |node: u32, index: usize| {
         let there = match bench.hosts.get(node as usize) {
             Some(host) => format!("{shell} {host}"),
-            // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler would put
-            // all processes of the path into one group.
+            // The process runs in a session of its own, like agents and like processes of other hosts; otherwise the
+            // scheduler would put all processes of the path into one group.
             None => "setsid -w".into(),
         };
         let cpu = cpus.map(|(first, second)| if index.is_multiple_of(2) { first } else { second });
@@ -186,8 +186,8 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
         ("ucx".to_owned(), between(&direct, "ucx")),
     ];
     // UCX's own benchmark either polls without a pause, or sleeps until something arrives; in the latter mode its
-    // endpoints handle errors, as those of agents do. Two processes that poll on one cpu wait for the end of each
-    // other's time slice.
+    // endpoints handle errors, as the endpoints of agents do. Two processes that poll on one cpu wait for the end of
+    // each other's time slice.
     let turns = cpus.is_none_or(|(first, second)| first != second).then_some(("perftest, turns", ""));
     for (name, mode) in [Some(("perftest, sleeps", " -e -E sleep")), turns].into_iter().flatten() {
         let host = bench.hosts.get(pair.1 as usize).map_or("127.0.0.1", String::as_str);
@@ -271,8 +271,8 @@ fn once(bench: &Bench, subject: &Subject) -> Result<Vec<(u32, Measures)>, Failur
     }
 }
 
-/// Parses `measured BYTES TIMES TOTAL MEDIAN LEAST` (ns); other text may precede it. The latency of messages is that of
-/// the median message, one way.
+/// Parses `measured BYTES TIMES TOTAL MEDIAN LEAST` (ns); other text may precede it. The latency of messages is the
+/// one-way latency of the median message.
 fn read(line: &str, subject: &Subject) -> Option<(u32, Measures)> {
     let (_, numbers) = line.split_once("measured ")?;
     let numbers: Vec<f64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;

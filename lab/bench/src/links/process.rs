@@ -1,10 +1,11 @@
 //! The processes that `p2p` and `coll` measure.
 //!
 //! On the path of a message between two nodes there are processes that have the links of an agent, without the agent.
-//! Process 0 sends messages and times their return, the last process sends them back, and those between forward them.
-//! With two processes the link is a direct one; with more, each link is a hop of the tree. All processes see one
-//! folder: it has the secret of the links, and each process writes its addresses there for the previous process, once
-//! its own link to the next process is up. For comparison two processes can have a bare TCP connection instead.
+//! Process 0 sends messages and times their return, the last process sends the messages back, and the processes between
+//! forward them. With two processes the link is a direct one; with more, each link is a hop of the tree. All processes
+//! see one folder: the folder has the secret of the links, and each process writes its addresses there for the previous
+//! process, once the link to the next process is up. For comparison two processes can have a bare TCP connection
+//! instead.
 //!
 //! A rank of a job does allgathers, and checks the result of each.
 use std::collections::BTreeMap;

@@ -104,8 +104,8 @@ fn bytes_below(folder: &Path) -> u64 {
     entries(folder).filter(|(_, meta)| meta.is_file()).map(|(_, meta)| meta.len() / meta.nlink().max(1)).sum()
 }
 
-/// The agents that this process sees, with their memory and its peak. These include agents of hosts that are namespaces
-/// of the same machine. The peaks are reset.
+/// The agents that this process sees, with their memory and its peak. The agents of hosts that are namespaces of the
+/// same machine are included. The peaks are reset.
 pub fn agents() -> String {
     let told = all_processes().into_iter().flatten().flatten().filter(is_agent).filter_map(|process| {
         let [now, peak] = memory_and_peak(&process)?;

@@ -166,13 +166,13 @@ fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result
     Ok(vec![rate("speed", tree.bytes as f64 / time_s), seconds("time", time_s)])
 }
 
-/// The relays directly below this one; all have higher numbers.
+/// The relays directly below the relay `index`; all have higher numbers.
 fn children(shape: &str, index: usize, count: usize) -> impl Iterator<Item = usize> + use<> {
     let first = if shape == RELAYS[0] { index + 1..index + 2 } else { 2 * index + 1..2 * index + 3 };
     first.filter(move |child| *child < count)
 }
 
-/// Checks that this machine has memory for `bytes` on each of the hosts that are its namespaces.
+/// Checks that this machine has memory for `bytes` on each host that is a namespace of this machine.
 fn is_room(bytes: u64, hosts: &Remotes) -> Result<(), Failure> {
     let own = host::machine();
     let here = hosts.all.iter().filter(|host| host.hello == own).count();

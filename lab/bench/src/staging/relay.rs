@@ -1,9 +1,9 @@
 //! One stream of bytes to many hosts in its simplest form: blocking sockets, one buffer, no checks but the number of
 //! bytes.
 //!
-//! Each connection begins with a secret; another caller is refused. A relay writes what its caller sends into a file
-//! and to the relays below, and, when these have answered, answers its caller with the number of relays that have the
-//! stream, and its length.
+//! Each connection begins with a secret; a caller with another secret is refused. A relay writes the bytes of its
+//! caller into a file and to the relays below, and, when the relays below have answered, answers its caller with the
+//! number of relays that have the stream, and the length of the stream.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -65,8 +65,8 @@ fn await_caller(listener: &TcpListener, secret: &[u8]) -> io::Result<TcpStream> 
     }
 }
 
-/// Forwards the stream. Returns when all relays below have answered that they have it: the number of these relays, and
-/// of bytes.
+/// Forwards the stream. Returns when all relays below have answered that they have the stream: the number of these
+/// relays, and the number of bytes.
 fn pass_on(input: &mut impl Read, below: &mut [TcpStream], mut out: Option<&mut File>) -> io::Result<[u64; 2]> {
     let (mut buffer, mut bytes, mut nodes) = (vec![0; BUFFER_LEN], 0, 0);
     loop {

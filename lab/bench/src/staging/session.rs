@@ -53,7 +53,7 @@ pub struct Session<'a> {
     _running: RunningSession,
     /// Folder of the store of staged files: the same path on each host.
     store: PathBuf,
-    /// The session's agents with their memory before anything was staged.
+    /// The session's agents, each with its memory before anything was staged.
     agents: Agents,
 }
 

@@ -2,7 +2,7 @@
 //! the other.
 //!
 //! A tree of real files takes files of this machine in an order that a fixed seed gives, until it is as large as
-//! wanted; the last file is cut. So the tree is the same in each run, as long as the machine's files are.
+//! wanted; the last file is cut. So the tree is the same in each run, as long as the machine's files do not change.
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

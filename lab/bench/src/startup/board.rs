@@ -1,10 +1,10 @@
 //! The board: a file in shared memory in which the benchmark tells the ranks their next step and the ranks leave their
 //! clock readings.
 //!
-//! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which is the same
-//! memory. The file has no name but that of the benchmark's descriptor, so nothing of it is left however the benchmark
-//! ends. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one
-//! machine with virtual nodes.
+//! The ranks map the file (`programs/board.h` has the layout); this module reads and writes it as a file, which is the
+//! same memory. The file has no name but the path of the benchmark's descriptor, so nothing of it is left however the
+//! benchmark ends. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works
+//! on one machine with virtual nodes.
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -112,7 +112,7 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Resul
     Ok(measures)
 }
 
-/// Times of the call that joins the job: that of the median rank and that of the slowest rank.
+/// Times of the call that joins the job: the time of the median rank and the time of the slowest rank.
 pub fn joins(slots: &[Slot]) -> Measures {
     let time_s = |slot: &Slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns) as f64 / 1e9;
     of_ranks("join", slots.iter().map(time_s))

@@ -84,8 +84,8 @@ impl Launch {
 
     /// The command line that starts `program` as the ranks of the job.
     pub fn argv(&self, program: Vec<OsString>) -> Vec<OsString> {
-        // A PMI must be selected: the clients load their library by dlopen, so wireup cannot see which one it is.
-        // Without a PID namespace the pids that clients report, by which their memory is read, are the same here.
+        // A PMI must be selected: the clients load their library by dlopen, so wireup cannot see which library they
+        // use. Without a PID namespace the pids that clients report, by which their memory is read, are the same here.
         let mut words: Vec<String> = ["run", "--pmi=simple", "--contain=none"].map(String::from).into();
         words.push(format!("-n={}", self.layout.job_size()));
         match &self.nodes {
@@ -98,7 +98,7 @@ impl Launch {
         std::iter::once(self.wireup.clone().into()).chain(words).chain(program).collect()
     }
 
-    /// The command line of the ranks' program, which waits at the gate; the paths are those of the board and the fifos.
+    /// The command line of the ranks' program, which waits at the gate; the paths lead to the board and the fifos.
     fn client(&self, scratch: &Scratch, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
         let (program, library) = match self.engine {
             Some(_) => ("groups", self.groups_library()),
@@ -110,7 +110,8 @@ impl Launch {
     }
 }
 
-/// The library that clients load: the one that the user names, or the one near the launcher or near this program.
+/// The library that clients load: the library that the user names, or the library near the launcher or near this
+/// program.
 ///
 /// # Errors
 /// No library was found.
@@ -173,7 +174,7 @@ pub fn with_job<R>(
 }
 
 impl Job {
-    /// Lets all ranks run a step; they are at the gate again when this returns.
+    /// Lets all ranks run a step; the ranks are at the gate again when the call returns.
     pub fn step(&mut self, step: &Step) -> Result<Measures, Failure> {
         thread::sleep(QUIET);
         let before = memory::cpu_s(&self.agents);
@@ -198,7 +199,7 @@ impl Job {
         Ok([memory::sample(self.running.pid, self.node_count)?, memory::of_clients(&pids)].concat())
     }
 
-    /// What each rank has written to the board in the last step.
+    /// The readings that each rank has written to the board in the last step.
     pub fn slots(&self) -> Result<Vec<Slot>, Failure> {
         self.board.slots().map_err(wrong)
     }

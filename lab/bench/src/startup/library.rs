@@ -1,5 +1,6 @@
-//! libwireup compared with what it replaces, in turns within the same minutes: barriers, the call that joins the job,
-//! whole jobs that use their group once as early as they can, and the first connection to a rank that computes.
+//! Compares libwireup with the libraries that it replaces, in turns within the same minutes: barriers, the call that
+//! joins the job, whole jobs that use their group once as early as possible, and the first connection to a rank that
+//! computes.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,14 +34,14 @@ const SPINNING_ROUNDS: u32 = 15;
 /// Variable that tells the MPI program the number of ranks on a node.
 const PPN: &str = "WIREUP_BENCH_PPN";
 
-/// What the ranks of a whole job run: the library that `programs/first_use.c` uses.
+/// The program of the ranks of a whole job: the library that `programs/first_use.c` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
     Wireup,
     /// libwireup, in a job with `--instant-on`.
     InstantOn,
     Pmi2,
-    /// No library: the time that it takes to start the processes, whatever they do then.
+    /// No library: the measured time is the time to start the processes.
     Bare,
     /// MPICH, with the program `dev/programs/mpi/firstuse.c` instead.
     Mpich,
@@ -115,7 +116,7 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
 }
 
 /// Runs a whole job whose ranks append a line to a file when their first use has completed; `programs/from_exec.c`
-/// starts them and records the time of that.
+/// starts the ranks and records the time of the exec.
 fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
     let stamps = bench.scratch.empty_file("first-use-stamps")?;
     let library = match ranks {

@@ -1,7 +1,7 @@
 //! `wireup bench exchange`: startup exchanges with every scheme, in real processes (S1 tables I and II, figure 9).
 //!
-//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other.
-//! `library` compares libwireup with what it replaces.
+//! `scheme` lists the operations of ranks; `job` runs ranks that wait at a gate (`board`) for one step after the other.
+//! `library` compares libwireup with the libraries that it replaces.
 pub mod board;
 mod choice;
 pub mod job;
@@ -68,7 +68,7 @@ const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
 /// Maximum number of repetitions: more do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
-/// Layout of the job that is compared with one of Hydra; `PEER_ROUNDS`: number of its rounds (chosen).
+/// Layout of the job that is compared with a job of Hydra; `PEER_ROUNDS`: number of rounds of this job (chosen).
 const PEER_LAYOUT: Layout = Layout { node_count: 16, ppn: 16 };
 const PEER_ROUNDS: u32 = 5;
 /// Script that replaces a remote shell: it runs the command on this machine. Its arguments are options, a host, and the
@@ -191,7 +191,7 @@ fn memory(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem>
     Ok(())
 }
 
-/// Runs and records something that is done only once, without a warm-up round.
+/// Runs and records a measurement that is made only once, without a warm-up round.
 fn alone(bench: &Bench, contestant: &str, case: &Json, once: impl FnOnce() -> Result<Measures, Failure>) {
     bench.attempt(&[Turn::new(contestant, case, 1, ())], || {
         bench.add(case, contestant, 0, Ok(once()?));
@@ -199,7 +199,8 @@ fn alone(bench: &Bench, contestant: &str, case: &Json, once: impl FnOnce() -> Re
     });
 }
 
-/// Runs put, fence and gets of all values by an unmodified client under Hydra, in turns with the same under wireup.
+/// Runs put, fence and gets of all values by an unmodified client under Hydra, in turns with the same client under
+/// wireup.
 ///
 /// There are as many Hydra proxies as virtual nodes of wireup: Hydra's remote shell is a script that runs the command
 /// on this machine. Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that it
@@ -214,7 +215,7 @@ fn peer(bench: &Bench, given: Option<PathBuf>, lengths: Lengths) -> Result<(), P
     if bench.lists(&turns) || bench.interrupt.is_set() {
         return Ok(());
     }
-    // The Hydra that the user names, otherwise the newest one of version 5 or later.
+    // The Hydra that the user names, otherwise the newest Hydra of version 5 or later.
     let is_wanted = |peer: &Launcher| match given {
         Some(_) => peer.name == "peer",
         None => peer.is_peer("hydra") && peer.major() >= Some(5),

@@ -22,7 +22,8 @@ pub enum Operation {
     Ring,
     /// A fence without a put before it.
     FenceAlone,
-    /// This operation and those below run in `programs/groups.c`: collectives of ranks, in the group of all ranks.
+    /// This operation and all operations below run in `programs/groups.c`: collectives of ranks, in the group of all
+    /// ranks.
     Barrier = 32,
     GroupAllgather,
     GroupAlltoall,
@@ -46,7 +47,7 @@ pub enum Gets {
     All = 3,
 }
 
-/// A way of doing an exchange: an operation, and the values that are read then.
+/// A way of doing an exchange: an operation, and the values that are read after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
     pub name: &'static str,
@@ -76,7 +77,8 @@ pub const SCHEMES: [Scheme; 12] = [
     scheme("ring", Ring, Gets::None),
 ];
 
-/// Maximum number of ranks for gets by message of all values by all ranks: in larger jobs they only take long (chosen).
+/// Maximum number of ranks for gets by message of all values by all ranks: in larger jobs such gets only take long
+/// (chosen).
 const TEXT_GETS_RANKS_MAX: u32 = 1024;
 /// Maximum number of ranks for look-ups of all values by all ranks, about 0.2 us each: 17 million look-ups (chosen).
 const LOOK_UPS_RANKS_MAX: u32 = 4096;
@@ -114,8 +116,8 @@ impl Scheme {
         matches!(self.operation, TextFence | Fence) && job_size >= least
     }
 
-    /// Number of measured rounds, unless the user has chosen it: a step of a large job takes a second, of a small one a
-    /// millisecond.
+    /// Number of measured rounds, unless the user has chosen it: a step of a large job takes a second, a step of a
+    /// small job a millisecond.
     pub fn rounds(self, job_size: u32, chosen: Option<u32>) -> u32 {
         let rounds = chosen.unwrap_or_else(|| default_rounds(job_size));
         if self.is_long(job_size) { rounds.min(LONG_ROUNDS_MAX) } else { rounds }

@@ -209,7 +209,8 @@ impl Link {
         self.socket.filter(|_| self.to_send.is_empty())
     }
 
-    /// What of an open connection is still in this process or, with `or_in_kernel`, in the kernel.
+    /// The kind of data, sent on an open connection, that is still in this process or, with `or_in_kernel`, in the
+    /// kernel's buffer.
     pub fn unsent(&self, or_in_kernel: bool) -> Unsent {
         let Some(socket) = self.socket.as_ref().filter(|_| self.was_open) else { return Unsent::Nothing };
         if self.sent < self.to_send.len() {

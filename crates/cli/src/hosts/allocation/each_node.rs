@@ -1,5 +1,5 @@
-//! Systems that start the same command on each node, as `torchrun` wants it. One wireup is enough: that of node 0 uses
-//! all nodes, and those of the others are refused.
+//! Systems that start the same command on each node, as `torchrun` wants it. One wireup is enough: the wireup on node 0
+//! uses all nodes, and on the other nodes wireup refuses to run.
 //!
 //! `RANK` and `WORLD_SIZE` are never read: on some platforms (Alibaba PAI) they count nodes, elsewhere processes.
 
@@ -155,7 +155,7 @@ impl System {
         Ok((variable, names))
     }
 
-    /// Why wireup is not needed on this node.
+    /// The message on a node other than node 0, on which wireup must not run.
     fn refusal(&self, index: u32, count: u32) -> String {
         let System { name, index: variable, .. } = self;
         format!(

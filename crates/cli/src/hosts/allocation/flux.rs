@@ -17,7 +17,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     if env.get("FLUX_URI").is_none() {
         return Ok(None);
     }
-    // A task of a job, or the script of an instance that was started for it.
+    // This process is either a task of a Flux job, or the script of a Flux instance that was started for a job.
     let (job, args, refused) = match (env.get("FLUX_TASK_RANK"), env.get("FLUX_JOB_ID"), env.get("FLUX_ENCLOSING_ID")) {
         (Some(_), Some(job), _) => (job, vec!["job", "info", job, "R"], refused(env)?),
         (_, _, Some(job)) | (_, Some(job), _) => (job, vec!["resource", "R"], None),

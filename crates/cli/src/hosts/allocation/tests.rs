@@ -248,7 +248,7 @@ fn wrong_lists_of_nodes_are_refused() {
         // Nodes of an elastic job find each other by a rendezvous of torchrun.
         ("PET_NNODES=1:4\nPET_RDZV_ENDPOINT=job:29400", "PET_NNODES=1:4: the number of nodes is not fixed"),
         ("PET_NNODES=3\nPET_MASTER_ADDR=x-0", "PET_NNODES=3: PET_NODE_RANK is not set, so"),
-        ("PET_NNODES=2:2\nPET_RDZV_ENDPOINT=job:29400", "0 on the first, and PET_MASTER_ADDR to"),
+        ("PET_NNODES=2:2\nPET_RDZV_ENDPOINT=job:29400", "0 on the first) and PET_MASTER_ADDR to"),
         ("PET_NODE_RANK=1\nPET_NNODES=2:4\nPET_MASTER_ADDR=job-master-0", "each node would start a job of its own"),
         ("JOB_COMPLETION_INDEX=1\nNNODES=2:4\nMASTER_ADDR=x-0", "NNODES=2:4: not a whole number"),
         ("PET_NODE_RANK=0\nPET_NNODES=4000000000\nPET_MASTER_ADDR=x-0", "more than"),

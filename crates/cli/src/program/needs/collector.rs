@@ -42,7 +42,8 @@ pub struct Collector<'a> {
     added: HashMap<PathBuf, Option<PathBuf>>,
     /// The contents of folders that were looked through.
     pub(super) listings: Listings,
-    /// Folders whose libraries were examined for what they need; `true`: the programs in the folder were, too.
+    /// Folders whose libraries were examined for the files that they need; `true`: the programs in the folder were
+    /// examined too.
     pub(super) examined: HashMap<PathBuf, bool>,
 }
 

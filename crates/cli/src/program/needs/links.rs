@@ -54,7 +54,7 @@ impl Links {
         Ok(Way { links, end })
     }
 
-    /// Where the link at a path leads; `None`: there is something else.
+    /// The target of the symbolic link at a path; `None`: the path is no symbolic link.
     fn target(&mut self, path: &Path) -> io::Result<Option<&Path>> {
         if !self.known.contains_key(path) {
             let target = match std::fs::read_link(path) {

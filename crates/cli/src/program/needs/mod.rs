@@ -93,7 +93,7 @@ fn needs_on(
     Ok(collector.finish())
 }
 
-/// Where the loader of the ranks looks.
+/// The places in which the ranks' loader looks for the libraries of a program.
 fn search<'a>(app: &'a AppSpec, env: &[Vec<u8>], program: Option<&Path>, cache: &'a LdCache) -> Search<'a> {
     let text = |name| variable(name, app, env).map(|value| String::from_utf8_lossy(value).into_owned());
     let cwd = Path::new(OsStr::from_bytes(&app.cwd));

@@ -13,9 +13,9 @@ use wireup_redirect::program::{self, BEGIN_LEN};
 /// How a program calls the interpreter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Call {
-    /// The arguments of the interpreter in a rank, its own name first.
+    /// The arguments of the interpreter in a rank, the interpreter's name first.
     pub argv: Vec<Vec<u8>>,
-    /// Name and options of the interpreter, without what it runs.
+    /// Name and options of the interpreter, without the program that the interpreter runs.
     pub options: Vec<Vec<u8>>,
     pub runs: Runs,
     /// Number of the Python program's own arguments, at the end of `argv`.
@@ -24,7 +24,7 @@ pub(super) struct Call {
     pub process_name: Vec<u8>,
 }
 
-/// What the interpreter runs.
+/// The program that the interpreter runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Runs {
     /// A file, a folder or a zip archive.
@@ -158,8 +158,8 @@ impl Call {
         Ok(Call { options, runs: Runs::Script(script), rest: argv.len() - at - 1, process_name, argv })
     }
 
-    /// The arguments of an interpreter that reads its program from standard input. They have as many bytes as those of
-    /// a rank, and at least `room`, so that the ranks can put their own in the same place.
+    /// The arguments of an interpreter that reads its program from standard input. They have as many bytes as the
+    /// arguments of a rank, and at least `room` bytes, so that the ranks can put their own arguments in the same place.
     pub fn of_importer(&self, room: usize) -> Vec<Vec<u8>> {
         let bytes = |words: &[Vec<u8>]| words.iter().map(|word| word.len() + 1).sum::<usize>();
         let mut argv = self.options.clone();

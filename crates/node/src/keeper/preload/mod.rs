@@ -53,17 +53,18 @@ const PACKET_MAX: usize = 4096;
 const IMPORTER: &str = concat!(include_str!("record.py"), include_str!("importer.py"));
 
 /// Variables that limit OpenBLAS's number of threads, by descending precedence. The importer uses the number of its
-/// first rank: if a rank changed the number, OpenBLAS would start threads at once, which poll for a while. OpenMP
-/// libraries start threads when they are first used.
+/// first rank: if a rank changed the number, OpenBLAS would start threads at once, which poll for a while. An OpenMP
+/// library starts threads when the library is first used.
 const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"];
 
 /// A variable with a secret that Open MPI's ranks share; it differs between jobs.
 const TRANSPORTS_KEY: &str = "OMPI_MCA_orte_precondition_transports";
 
-/// Least space (bytes) for the arguments of an importer that outlives its job: later ranks store their own there.
+/// Least space (bytes) for the arguments of an importer that outlives its job: the ranks of later jobs store their
+/// arguments in this space.
 const TITLE_ROOM: usize = 1024;
 
-/// How an importer is started, and the variables of its ranks that it does not have itself.
+/// How an importer is started, and the variables of its ranks that the importer does not have itself.
 pub(super) struct Plan {
     pub program: Program,
     /// The packet that gives this job to an importer kept from an earlier job.
@@ -89,7 +90,7 @@ pub(super) struct ForRanks {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Likeness {
     pub modules: Vec<String>,
-    /// Name and options of the interpreter, without what it runs.
+    /// Name and options of the interpreter, without the program that the interpreter runs.
     pub interpreter: Program,
     pub umask: u32,
     pub limits: Vec<Limit>,
@@ -98,7 +99,7 @@ pub(super) struct Likeness {
 
 impl Plan {
     /// # Errors
-    /// Why no modules can be imported once for this program.
+    /// The reason why no modules can be imported once for this program.
     pub fn new(
         preload: &Preload,
         program: &Program,

@@ -25,7 +25,8 @@ pub(super) struct Preloading {
     importer: Importer,
     /// The importer to be started if `importer`, which was kept from an earlier job, turns out unusable for this job.
     fresh: Option<Importer>,
-    /// What a later job must have in common with this one to use its importer; `None`: the importer is not kept.
+    /// The properties that a later job must share with this job to use this job's importer; `None`: the importer is not
+    /// kept.
     likeness: Option<Likeness>,
     /// Whether the processes do not start without the imports.
     pub is_required: bool,
@@ -33,7 +34,8 @@ pub(super) struct Preloading {
     unstarted: Option<Unstarted>,
     /// Whether the importer has imported the modules.
     pub is_ready: bool,
-    /// Time limit (ns): until then the importer must be ready or, if it has ended after that, its last ranks be set up.
+    /// Time limit (ns) for the importer to be ready or, if the importer was ready and has ended, for its last ranks to
+    /// be set up.
     until_ns: u64,
     /// Whether the socket has no room for a further request before the next report.
     is_full: bool,
@@ -82,10 +84,10 @@ pub(super) struct Requested {
 
 impl Preloading {
     /// `limits`: limits of the processes. `kept`: the importer of an earlier job. If this job's importer is to be kept,
-    /// `kept` is used if its likeness is that of this job, and ended otherwise.
+    /// `kept` is used if `kept.likeness` equals the likeness of this job, and ended otherwise.
     ///
     /// # Errors
-    /// Why no modules can be imported for the processes.
+    /// The reason why no modules can be imported for the processes.
     pub fn new(
         preload: &Preload,
         programs: &[Program],
@@ -166,8 +168,8 @@ impl Preloading {
         self.is_ready && !self.waiting.is_empty()
     }
 
-    /// Whether the importer can be started, or a process requested. `has_room`: whether the spawner can start a
-    /// process.
+    /// Whether the importer can be started, or a process can be requested from the importer. `has_room`: whether the
+    /// spawner can start a process.
     pub fn can_go_on(&self, has_room: bool) -> bool {
         if self.unstarted.is_some() {
             return has_room && self.fresh.is_none();

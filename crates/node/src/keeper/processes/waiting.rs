@@ -100,7 +100,7 @@ fn kernel_resource(resource: Resource) -> KernelResource {
 
 pub(super) const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
-/// The error of a process that was not started because its job ended first.
+/// The error of a process that was not started because its job ended before the start.
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
 
 impl Waiting {

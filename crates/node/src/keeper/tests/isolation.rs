@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 use wireup_os::process::PidNamespace;
 
-/// A keeper in a PID namespace of its own; `None`: this process may not make one.
+/// A keeper in a new PID namespace; `None`: this process may not make PID namespaces.
 fn isolated() -> Option<Bench> {
     let bench = Bench::with_keeper(
         Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled(Keeper::fork).unwrap(),

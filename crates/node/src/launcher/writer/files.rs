@@ -23,7 +23,7 @@ pub struct Output {
     pub overwrite: bool,
     /// Patterns for the names of the files for standard output and standard error.
     pub files: [Option<Pattern>; 2],
-    /// Whether output that is written to files is shown too.
+    /// Whether output that is written to files is also shown on the streams of this process.
     pub tee: bool,
     /// Whether standard error of ranks is merged into their standard output.
     pub merge: bool,
@@ -33,7 +33,7 @@ pub struct Output {
     pub label: Option<Pattern>,
 }
 
-/// Why a write failed.
+/// The reason why a write failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     pub text: String,

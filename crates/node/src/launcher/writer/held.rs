@@ -11,7 +11,7 @@ use wireup_wire::limits::{HELD_LINES_FILE_MAX, HELD_LINES_MEMORY_MAX, STDIO_CHUN
 /// Bytes of a block. Chosen: as large as the largest part that an agent sends.
 const BLOCK_BYTES: usize = STDIO_CHUNK_MAX;
 
-/// The parts of one line so far: first those in blocks, then those in memory.
+/// The parts of one line so far: first the parts in blocks, then the parts in memory.
 #[derive(Default)]
 pub struct Held {
     blocks: Vec<Block>,
@@ -28,7 +28,7 @@ struct Block {
 pub struct Room {
     memory_bytes: usize,
     memory_max: usize,
-    /// File of blocks, created when it is first needed in the folder for temporary files, without a name, so that it
+    /// File of blocks, created at its first use in the folder for temporary files, without a name, so that the file
     /// vanishes when its descriptor is closed.
     file: Option<File>,
     blocks: u64,

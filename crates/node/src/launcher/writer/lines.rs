@@ -1,8 +1,8 @@
 //! Puts together lines that agents have sent in parts, and keeps lines of different ranks apart.
 //!
-//! A line is shown when it is complete. It is shown before that if it is a prompt, if its stream has ended, if it is
-//! longer than [`LINE_BYTES_MAX`], or if there is no room for it. If another rank writes next, that rank's output
-//! begins on a new line. If this cuts a line, both sides of the cut are marked.
+//! A line is shown when it is complete. An incomplete line is shown if the line is a prompt, if its stream has ended,
+//! if the line is longer than [`LINE_BYTES_MAX`], or if there is no room for the line. If another rank writes next,
+//! that rank's output begins on a new line. If the new line cuts an unfinished line, both sides of the cut are marked.
 
 use super::decoration::Decoration;
 use super::held::{Held, Room};
@@ -44,7 +44,7 @@ pub struct Lines {
 #[derive(Clone, Copy)]
 struct Open {
     rank: Origin,
-    /// Why the line was shown before its end.
+    /// The reason why the line was written before it was complete.
     reason: Reason,
 }
 
@@ -117,7 +117,7 @@ impl Lines {
         ranks.into_iter().try_for_each(|rank| self.show(rank, Some(Reason::TooLong), write))
     }
 
-    /// Shows the parts of a rank's line that have arrived. `reason`: why the line is shown before its end.
+    /// Shows the parts of a rank's line that have arrived. `reason`: the reason why the line is shown before its end.
     fn show<E: From<std::io::Error>>(
         &mut self,
         rank: Origin,

@@ -1,4 +1,4 @@
-//! Why a link has failed.
+//! The reasons why a link can fail.
 
 use crate::transport::handshake::HandshakeError;
 use crate::transport::sealed::SealError;
@@ -29,7 +29,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The error in the form for the state machine.
+    /// The error in the form that the state machine takes.
     pub fn problem(&self) -> Problem {
         let kind = match self {
             LinkError::Late(_) | LinkError::Silent { .. } => ProblemKind::Silent,

@@ -9,7 +9,7 @@ use wireup_wire::frame::{Class, Frame};
 pub const BEGUN_BYTES_MAX: usize = 256 << 10;
 /// Most pieces of frames that are moved out of the queues at once.
 const BEGUN_PIECES_MAX: usize = 64;
-/// Most bytes of frames joined in one buffer. Chosen: below this a copy costs less than tracking pieces.
+/// Most bytes of frames joined in one buffer. Chosen: to copy fewer bytes than this costs less than to track pieces.
 const SMALL_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub struct Waiting {
     bytes: usize,
 }
 
-/// What follows the small frames at the head of the queues.
+/// Whether a frame follows the small frames at the head of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     Nothing,

@@ -6,7 +6,8 @@ use crate::sys::constants::{key, status};
 use crate::sys::types::{OpCallback, Status};
 use std::ffi::c_void;
 
-/// Confirms an operation by a callback after the upcall has returned or, if there is none, by the upcall's result.
+/// Confirms an operation by a callback after the upcall has returned or, if the library passes no callback, by the
+/// upcall's result.
 pub fn acknowledge(server: &'static Server, callback: Option<OpCallback>, data: *mut c_void, code: Status) -> Status {
     let Some(callback) = Callback::new(callback, data) else {
         return if code == status::SUCCESS { status::OPERATION_SUCCEEDED } else { code };
@@ -22,7 +23,7 @@ impl Callback<OpCallback> {
     }
 }
 
-/// The client's timeout in seconds; `None`: it has set none, or zero.
+/// The client's timeout in seconds; `None`: the client has set no timeout, or zero.
 pub fn timeout_in(infos: View<'_>) -> Option<u32> {
     infos.find(key::TIMEOUT).and_then(Read::number).and_then(|seconds| u32::try_from(seconds).ok()).filter(|&s| s > 0)
 }

@@ -41,8 +41,8 @@ pub unsafe extern "C" fn log(
     acknowledge(server, callback, data, code);
 }
 
-/// Hints that a job may give about itself: that it can be preempted, and how it makes checkpoints. wireup does neither,
-/// so hints are accepted and ignored.
+/// Hints that a job may give about itself: that the job can be preempted, and how the job makes checkpoints. wireup
+/// neither preempts jobs nor makes checkpoints, so hints are accepted and ignored.
 const HINTS: [&CStr; 5] = [
     key::JOB_CTRL_ID,
     key::JOB_CTRL_PREEMPTIBLE,

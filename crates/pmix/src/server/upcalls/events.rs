@@ -60,7 +60,7 @@ pub unsafe extern "C" fn raised(
     status::OPERATION_SUCCEEDED
 }
 
-/// The ranks that should receive an event: with a custom range, the processes that it lists.
+/// The ranks that should receive an event: with a custom range, the processes that the range lists.
 fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
     if range != range::CUSTOM {
         return Some(Set::All);

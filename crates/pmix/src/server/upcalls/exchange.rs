@@ -137,8 +137,8 @@ pub unsafe extern "C" fn group(
 const CONNECT: &str = "connect\0";
 const DISCONNECT: &str = "disconnect\0";
 
-/// Starts `PMIx_Connect`: all members on this node have called it. The members of one job know each other, so it is a
-/// barrier; members of several jobs receive the data of the other jobs.
+/// Starts `PMIx_Connect`: all members on this node have called it. For members of one job, which know each other, the
+/// call is a barrier; members of several jobs receive the data of the other jobs.
 pub unsafe extern "C" fn connect(
     procs: *const PmixProc,
     proc_count: usize,

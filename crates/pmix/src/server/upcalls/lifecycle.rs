@@ -28,7 +28,8 @@ pub unsafe extern "C" fn connected(
         server.outbox.send(&FromServer::Connected { rank });
         // The main thread must watch this client's socket from now on, to acknowledge its bytes.
         server.outbox.nudge();
-        // The library does not report whether the rank waits for events of the job, so we assume that it does.
+        // The library does not report whether the rank waits for events of the job, so we assume that the rank waits
+        // for them.
         if !server.watches.swap(true, Ordering::Relaxed) {
             server.outbox.send(&FromServer::Watch);
         }
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn finalized(
     _: Option<OpCallback>,
     _: *mut c_void,
 ) -> Status {
-    // SAFETY: the library lends it to us for the call.
+    // SAFETY: the library lends us the name for the call.
     let proc = unsafe { &*proc };
     let server = server();
     if let Some(rank) = server.rank_of(proc) {

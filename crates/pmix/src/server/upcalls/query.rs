@@ -1,7 +1,7 @@
 //! Upcalls for queries about jobs and processes.
 //!
-//! A query is a list of keys. Keys that the agent must answer are sent to it one after the other, and the answers are
-//! collected until no key is left.
+//! A query is a list of keys. Keys that only the agent can answer are sent to the agent one after the other, and the
+//! answers are collected until no key is left.
 
 use crate::infos::{Infos, ProcLine};
 use crate::read::{Read, View, c_strs, slice};
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn query(
     let mut query = Query { callback, open: Vec::new(), found: Infos::new(), missed: false };
     // SAFETY: the library lends us the queries for the call.
     for one in unsafe { slice(queries.cast_const(), count) } {
-        // SAFETY: as above.
+        // SAFETY: the library lends us the keys and the qualifiers of each query for the call.
         let (keys, qualifiers) = unsafe { (c_strs(one.keys), View::new(one.qualifiers, one.qualifier_count)) };
         let nspace = qualifiers.find(key::NSPACE).and_then(Read::text);
         if nspace.is_some_and(|nspace| nspace != server.job.nspace) {

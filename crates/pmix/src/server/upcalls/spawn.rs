@@ -1,7 +1,8 @@
 //! Upcalls for spawn requests.
 //!
-//! The launcher expects info keys by their names in MPI, so the library's keys are translated into these. Keys that the
-//! launcher refuses keep their names; keys that are only advice are left out, unless the rank requires them.
+//! The launcher expects info keys by their names in MPI, so the library's keys are translated into their names in MPI.
+//! Keys that the launcher refuses keep their names; keys that are only advice are left out, unless the rank requires
+//! them.
 
 use crate::read::{Read, View, c_str, c_strs, slice};
 use crate::server::state::{Callback, Waiting, server};
@@ -30,7 +31,7 @@ pub unsafe extern "C" fn spawn(
     let server = server();
     let Some(from) = server.rank_of(client) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
-    // SAFETY: as above, the texts and infos of the programs are lent for the call.
+    // SAFETY: the library lends us the texts and infos of the programs for the call.
     let (is_of_4, request) = unsafe { (is_of_open_mpi_4(infos, apps), request(from, infos, apps)) };
     let others_hang = (server.job.size > 1 && is_of_4).then_some(from);
     let asked = request.map(|request| {
@@ -59,8 +60,8 @@ unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<Spawn
 }
 
 /// Whether Open MPI 4 makes this request. In that version, if the requesting rank gets an error, the ranks that have
-/// called `MPI_Comm_spawn` with it wait for it forever in a broadcast. Version 5 sets the personality to `ompi5`,
-/// version 4 to `ompi`.
+/// called `MPI_Comm_spawn` together with the requesting rank wait for that rank forever in a broadcast. Version 5 sets
+/// the personality to `ompi5`, version 4 to `ompi`.
 ///
 /// # Safety
 /// The data to which the programs point is valid for the call.

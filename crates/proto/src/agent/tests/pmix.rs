@@ -13,7 +13,7 @@ use wireup_wire::talk::JobDown;
 
 const JOB: JobId = JobId(1);
 
-/// The root with a job of two ranks, both on its node, whose server is ready.
+/// The root agent with a job of two ranks, both on the root's node; the job's PMIx server is ready.
 fn serving() -> TestAgent {
     let mut agent = begun(PmiFlavour::Pmix);
     server_sends(&mut agent, &ready());

@@ -44,8 +44,8 @@ pub struct ChildStarts {
     pub losses: Losses,
     steps: Steps,
     probes: Probes,
-    /// Whether the parent has shortened the start timeout: linked children must be told, since they count from their
-    /// own start.
+    /// Whether the parent has shortened the start timeout. If so, each child that links receives the time left, because
+    /// children count the timeout from their own start.
     hurried: bool,
     /// Error messages of the children that this agent's remote shell could not reach.
     refused: BTreeMap<AgentId, Problem>,
@@ -276,8 +276,8 @@ impl ChildStarts {
         }
     }
 
-    /// A step will start no more agents. First handles those with a reported problem; if there are such, the others
-    /// failed because of them.
+    /// Handles the end of a step, which will start no more agents. Agents whose problem the step has reported are
+    /// handled first: if there are any, the other agents failed because of them.
     fn give_up_step(&mut self, cx: &mut Cx, mut step: Step, problem: &Problem) {
         self.on_tasks_lost(cx, step.take_failed());
         step.fail_unheard(cx, problem);

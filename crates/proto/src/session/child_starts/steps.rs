@@ -52,7 +52,8 @@ pub struct Call {
 pub struct Step {
     pub call: Call,
     begun: BTreeSet<AgentId>,
-    /// Problems of agents, not reported to jobs yet: until one agent has started, possibly no node has the program.
+    /// Problems of agents that are not reported to jobs yet: as long as no agent has started, the cause may be that no
+    /// node has the program, and another step may help.
     failed: BTreeMap<AgentId, Problem>,
     /// Agents that were reported as failed without having started.
     named: BTreeSet<AgentId>,

@@ -139,7 +139,7 @@ impl Membership {
         let Some(writer) = &self.writer else { return Vec::new() };
         let late = writer.leases.iter().filter(|(agent, until)| **until <= cx.now && which(self, cx, **agent));
         let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
-        // The short lease: agents below the late ones have had the same time to notice the loss.
+        // The agents below the late agents get the short lease, because they have had the same time to notice the loss.
         self.lose(cx, live, missing, REJOIN_NS_MAX)
     }
 

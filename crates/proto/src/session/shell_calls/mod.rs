@@ -44,7 +44,8 @@ pub struct Wish {
 pub enum Purpose {
     /// Starts a child of this agent.
     Child,
-    /// Starts an agent below `branch` (a child of this agent) in its parent's stead; `parent`: the parent's addresses.
+    /// Starts an agent below `branch` (a child of this agent) on behalf of that agent's parent; `parent`: the addresses
+    /// of the parent.
     Stead { branch: AgentId, parent: Vec<String>, snapshot: Box<SessionSnapshot> },
     /// Starts nothing: probes a host below the child `below`, because that child is missing or slow.
     Probe { below: AgentId },

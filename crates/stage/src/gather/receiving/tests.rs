@@ -34,7 +34,7 @@ impl Bench {
         path
     }
 
-    /// What two nodes send, each of which works in its own folder.
+    /// The streams of two nodes, each of which works in its own folder.
     fn streams(&self, rules: &[&str]) -> (Vec<Rule>, Vec<Vec<u8>>, Vec<Vec<GatheredNode>>) {
         let rules: Vec<Rule> = rules.iter().map(|rule| Rule::parse(rule.as_bytes()).unwrap()).collect();
         let place = |node: u32| {

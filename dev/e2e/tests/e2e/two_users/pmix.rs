@@ -1,4 +1,5 @@
-//! The PMIx server of a job: a TCP port to which every process of the machine can connect.
+//! Another user of the machine cannot harm a job through the TCP port of its PMIx server, to which every process of the
+//! machine can connect.
 
 use rustix::process::Signal;
 use std::path::Path;

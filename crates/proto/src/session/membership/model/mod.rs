@@ -81,7 +81,7 @@ struct Copy {
     /// The process that started this one; `None`: this one has already dialled it.
     starter: Option<u32>,
     has_linked: bool,
-    /// Whether its link to its parent was broken, which may be why the process exits.
+    /// Whether the link of this process to its parent was broken, which may be the reason why the process exits.
     was_cut: bool,
 }
 
