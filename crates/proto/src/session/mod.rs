@@ -253,7 +253,7 @@ impl Session {
                 Asked::StartAdded(job) => self.decide(|membership, cx, live| membership.start_added(cx, live, job)),
                 Asked::Start { begin, live: (newest, live), later } => {
                     let job = begin.spec.job;
-                    // When an agent is lost, jobs that were sent through it are sent again, so a job may arrive twice: it
+                    // When an agent is lost, jobs that were sent through it are sent again. A job that arrives twice
                     // starts only once.
                     if !self.early.is_over(job) {
                         self.early.set_live(newest, &live);
