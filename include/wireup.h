@@ -6,8 +6,9 @@
  * (Slurm, Hydra), and without a launcher, as rank 0 of 1.
  *
  * Groups. wu_group_world contains all ranks of the job. wu_group_split and wu_group_split_str divide a group; a group
- * of P members costs each of them memory and connections in proportion to log P. All members call the same functions of
- * a group in the same order. Different groups are independent: two libraries that each use a group of their own never
+ * of P members costs each of them connections in proportion to log P, and the same of memory; only a split that the
+ * agents carry out (see Engines) needs memory in proportion to P for the time of the call. All members call the same
+ * functions of a group in the same order. Different groups are independent: two libraries that each use a group of their own never
  * disturb each other.
  *
  * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait until it is complete.

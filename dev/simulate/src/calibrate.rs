@@ -3,12 +3,12 @@
 //! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
 //! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times of every
 //! second job are as close as possible to the measured ones. The other jobs show how well these costs predict times
-//! that were not fitted. The shortest measured time of each job is used, because other programs can only lengthen a
-//! run.
+//! that were not fitted. The median time of each job is used, as `wireup simulate compare` does.
 
 use crate::machine::Machine;
+use crate::plan::Start;
 use crate::problem::Problem;
-use crate::timed::{Case, Timed, as_this_machine};
+use crate::timed::{Case, Timed, as_this_machine, median};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wireup_node::progress::Progress;
@@ -20,7 +20,7 @@ const MEASURING: Duration = Duration::from_secs(100);
 /// The fit ends after this time with the best costs so far.
 const FITTING: Duration = Duration::from_secs(60);
 
-/// A case and its shortest measured time (s).
+/// A case and the median of its measured times (s).
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Measured {
     case: Case,
@@ -34,7 +34,7 @@ struct Group {
     by: &'static str,
 }
 
-const GROUPS: [Group; 7] = [
+const GROUPS: [Group; 8] = [
     Group { keys: &["launcher_ns"], by: "jobs of /bin/true" },
     Group {
         keys: &["costs.shell_ns", "costs.agent_ns", "costs.handshake_ns"],
@@ -45,6 +45,7 @@ const GROUPS: [Group; 7] = [
     Group { keys: &["costs.wake_ns"], by: "fences" },
     Group { keys: &["costs.input_ns", "costs.frame_ns"], by: "gets, and fences of 32 bytes" },
     Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
+    Group { keys: &["shared.cold_ns"], by: "fences of many nodes" },
 ];
 
 /// All cases; those of one kind are in the order of their sizes. Every second case is used for the fit.
@@ -53,9 +54,10 @@ fn cases() -> Vec<Case> {
         sizes.iter().map(|&(nodes, ppn)| Case { timed, nodes, ppn }).collect()
     };
     let exchanges = [(1, 8), (1, 16), (2, 8), (1, 32), (4, 8), (8, 8)];
+    let fences = [(1, 8), (1, 16), (2, 8), (1, 32), (4, 8), (8, 8), (16, 4), (4, 16), (64, 4), (16, 16)];
     [
         sizes(Timed::Job, &[(1, 1), (1, 8), (2, 4), (1, 32), (4, 4), (8, 2), (1, 64), (16, 2), (8, 8), (16, 8)]),
-        sizes(Timed::Fence(32), &exchanges),
+        sizes(Timed::Fence(32), &fences),
         sizes(Timed::Gets(32), &exchanges),
         sizes(Timed::Fence(900), &exchanges),
     ]
@@ -74,7 +76,7 @@ impl Group {
 
 /// The sum of the squares of ln(simulated / measured).
 fn misfit(machine: &Machine, measured: &[Measured]) -> f64 {
-    measured.iter().map(|one| (one.case.simulate(machine) / one.seconds).ln().powi(2)).sum()
+    measured.iter().map(|one| (one.case.simulate(Start::Local, machine) / one.seconds).ln().powi(2)).sum()
 }
 
 /// Scales the costs of `machine` to fit the measured times: one group up or down by a factor, or two groups in opposite
@@ -117,19 +119,19 @@ fn moves(step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
 /// A run of wireup fails.
 pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Problem> {
     let cases = cases();
-    let mut least = vec![f64::INFINITY; cases.len()];
+    let mut times = vec![Vec::new(); cases.len()];
     let begin = Instant::now();
     let mut line = Progress::new();
     let mut done = 0;
     while done < rounds && (done == 0 || begin.elapsed() < MEASURING) {
         done += 1;
-        for (case, least) in cases.iter().zip(&mut least) {
+        for (case, times) in cases.iter().zip(&mut times) {
             line.show(|| format!("round {done} of at most {rounds}, {} s", begin.elapsed().as_secs()));
-            *least = least.min(case.measure(wireup)?);
+            times.push(case.measure(wireup, None)?);
         }
     }
-    let both = cases.into_iter().zip(least);
-    let measured: Vec<Measured> = both.map(|(case, seconds)| Measured { case, seconds }).collect();
+    let both = cases.into_iter().zip(&mut times);
+    let measured: Vec<Measured> = both.map(|(case, times)| Measured { case, seconds: median(times) }).collect();
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
     let begin = Instant::now();
@@ -144,7 +146,7 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     eprintln!("{:<28} {:>10} {:>10} {:>8}", "case", "measured", "simulated", "error");
     let mut worst: f64 = 0.0;
     for (is_fitted, one) in [true, false].into_iter().flat_map(|is| half(is).map(move |(_, one)| (is, one))) {
-        let simulated = one.case.simulate(&machine);
+        let simulated = one.case.simulate(Start::Local, &machine);
         let error = (simulated / one.seconds - 1.0) * 100.0;
         if !is_fitted {
             worst = worst.max(error.abs());
@@ -166,7 +168,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
     };
     let load = procfs::Current::current().map_or(0.0, |load: procfs::LoadAverage| load.one);
     let mut text = format!(
-        "# This machine, by wireup simulate calibrate: the least times of {rounds} rounds of real runs on\n# virtual \
+        "# This machine, by wireup simulate calibrate: the medians of {rounds} rounds of real runs on\n# virtual \
          nodes, at a load of {load:.1}. Costs are fitted to half of the cases; the largest error of the others was \
          {worst:.0} %.\n# Costs that are fitted to the same jobs are scaled by one factor.\n\n"
     );
@@ -195,24 +197,22 @@ fn number(value: &toml::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_sim::costs::Shared;
 
     /// Uses the times of a machine with other costs: the fit finds costs that also predict times that were not fitted.
     #[test]
     fn the_fit_predicts_the_other_half() {
-        // The fit does not scale the extra cost of an agent's turn after turns of other agents.
-        let machine = Machine { shared: Shared::default(), ..Machine::load("here").expect("it is built in") };
-        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0]);
+        let machine = Machine::load("here").expect("it is built in");
+        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0, 1.0]);
         let other = factors.fold(machine.clone(), |other, (group, factor)| group.scaled(&other, factor));
         let is_small = |case: &Case| case.nodes * case.ppn <= if case.timed == Timed::Job { 64 } else { 16 };
         let small = cases().into_iter().enumerate().filter(|(_, case)| is_small(case));
         let measured: Vec<(usize, Measured)> =
-            small.map(|(at, case)| (at, Measured { case, seconds: case.simulate(&other) })).collect();
+            small.map(|(at, case)| (at, Measured { case, seconds: case.simulate(Start::Local, &other) })).collect();
         let half = |fitted| measured.iter().filter(move |(at, _)| is_fitted(*at) == fitted);
         let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
         let predicting = fit(machine, &fitted, |_| true);
         for (_, one) in half(false) {
-            let error = one.case.simulate(&predicting) / one.seconds - 1.0;
+            let error = one.case.simulate(Start::Local, &predicting) / one.seconds - 1.0;
             assert!(error.abs() < 0.2, "{}: {error}", one.case.name());
         }
     }

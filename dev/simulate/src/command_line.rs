@@ -3,7 +3,7 @@
 use crate::advise::{self, JSON};
 use crate::compare::{Shape, compare};
 use crate::machine::{self, Machine};
-use crate::plan::{EXCHANGES, Plan, STARTS, Scenario};
+use crate::plan::{EXCHANGES, Lost, Plan, STARTS, Scenario};
 use crate::problem::{EXIT_INTERRUPTED, Problem};
 use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
@@ -36,7 +36,7 @@ const START: Flag = Flag::value(
 const EXCHANGE: Flag = Flag::value(
     &["--exchange"],
     "WHAT",
-    "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups, rank-groups, \
+    "What ranks exchange: allgather, fence, fence-pmi2, iallgather, ifence, ring, pmix-full, pmix-direct, groups, rank-groups, \
      pmi-groups, rank-alltoall, store (PyTorch's, with a barrier) or none.",
 )
 .or("allgather");
@@ -57,6 +57,11 @@ const PROFILE: Flag = Flag::value(
     "Write a trace, as wireup run --profile does, for wireup report; with /dev/stdout, only the trace is printed.",
 );
 const STDOUT: &str = "/dev/stdout";
+const LOSE: Flag = Flag::value(
+    &["--lose"],
+    "NODE@MS",
+    "This node (from 1) loses its power so many ms after the launch: prints when the launcher reports it.",
+);
 const FORCE: Flag = Flag::switch(&["--force"], "Run even if this machine may not have the memory.");
 
 const COMMAND: Command = Command {
@@ -75,7 +80,7 @@ what agents send.
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, STAGE, FANOUT] },
+        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, STAGE, FANOUT, LOSE] },
         Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES] },
         Section { title: "Machine", flags: &[MACHINE, SEED] },
         Section { title: "Results", flags: &[JSON, PROFILE, FORCE] },
@@ -96,8 +101,8 @@ const CALIBRATE: Command = Command {
     intro: "
   wireup simulate calibrate -o here.toml
 
-Times small jobs of the real wireup on virtual nodes, and fits the costs of a simulated machine to the least times of
-half of them. Prints how well it predicts the other half. Takes three minutes, in which nothing else should run here.
+Times small jobs of the real wireup on virtual nodes, and fits the costs of a simulated machine to the medians of half
+of them. Prints how well it predicts the other half. Takes three minutes, in which nothing else should run here.
 ",
     sections: &[Section { title: "Flags", flags: &[OUTPUT, WIREUP, ROUNDS, BASE] }],
     ..COMMAND
@@ -125,6 +130,11 @@ one at a time, in a smaller job with the same number of ranks on a node, and pri
 };
 
 const COMPARE_ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Time each job N times.").or("5");
+const HOSTS: Flag = Flag::value(
+    &["--hosts"],
+    "LIST",
+    "Start the jobs by ssh on these hosts, as wireup run --hosts does (default: on virtual nodes).",
+);
 const COMPARE: Command = Command {
     name: "simulate compare",
     purpose: "run jobs on virtual nodes of this machine, and simulate them",
@@ -136,7 +146,7 @@ from the last rank in to the last one out. Prints how far the simulated times ar
 is a lower bound: the processor time that all processes need, divided by the number of processors.
 ",
     words: Words::Named(&["NODESxRANKS..."]),
-    sections: &[Section { title: "Flags", flags: &[MACHINE, COMPARE_ROUNDS, WIREUP, LINES] }],
+    sections: &[Section { title: "Flags", flags: &[MACHINE, HOSTS, COMPARE_ROUNDS, WIREUP, LINES] }],
     ..COMMAND
 };
 
@@ -191,7 +201,8 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     let prints_trace = trace.as_ref().is_some_and(|(path, _)| path == Path::new(STDOUT));
     let terminal = Terminal::new()?;
     let stage_mib = line.last(STAGE, Value::at_least_one)?;
-    let scenario = Scenario { stage_mib, is_profiled: trace.is_some(), ..plan.into() };
+    let lost = line.last(LOSE, |value| lost(&value.text()?, plan.nodes))?;
+    let scenario = Scenario { stage_mib, lost, is_profiled: trace.is_some(), ..plan.into() };
     let (wanted, available) = (memory::estimate(&scenario), memory::available());
     let [wanted_text, available_text] = [wanted, available].map(memory::shown);
     eprintln!("memory: about {wanted_text}; this machine has {available_text} free");
@@ -212,6 +223,16 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     match simulation.failure() {
         Some(failure) => Err(Problem::Failed(failure)),
         None => Ok(if simulation.is_complete() { 0 } else { EXIT_INTERRUPTED }),
+    }
+}
+
+/// Reads the value of `--lose`. Node 0, where the launcher runs, cannot be lost.
+fn lost(word: &str, nodes: u32) -> Result<Lost, Error> {
+    let read = word.split_once('@').and_then(|(node, at_ms)| Some((node.parse().ok()?, at_ms.parse().ok()?)));
+    match read {
+        _ if nodes == 1 => Err(Error::Together("--lose: the job has one node; give --nodes 2 or more".to_owned())),
+        Some((node, at_ms)) if (1..nodes).contains(&node) => Ok(Lost { node, at_ms }),
+        _ => Err(Error::Together(format!("--lose {word}: give a node from 1 to {} and ms, such as 1@5", nodes - 1))),
     }
 }
 
@@ -236,7 +257,8 @@ fn run_compare(line: &Line) -> Result<u8, Problem> {
     let machine = Machine::load(&name)?;
     let rounds = line.one(COMPARE_ROUNDS, Value::at_least_one)?;
     let json = line.last(LINES, JsonTo::read)?.map(Problem::create_json).transpose()?;
-    compare(&wireup(line)?, (&name, machine), &shapes, rounds, json)?;
+    let hosts = line.last(HOSTS, Value::text)?;
+    compare(&wireup(line)?, (&name, machine), &shapes, rounds, hosts.as_deref(), json)?;
     Ok(0)
 }
 
@@ -311,6 +333,8 @@ mod tests {
             ("-n 4 --nodes 5", "5 nodes for 4 ranks"),
             ("-n 9 --nodes 2 --ppn 4", "no room for 9 ranks"),
             ("-n 4 --fanout 0", "--fanout 0"),
+            ("-n 4 --nodes 2 --lose 0@5", "give a node from 1 to 1 and ms"),
+            ("-n 4 --lose 1@5", "the job has one node"),
             ("-n 4 --exchange allgater", "did you mean allgather?"),
         ] {
             let problem = read(words).expect_err(words);

@@ -3,8 +3,9 @@
 
 use crate::lines::Lines;
 use crate::machine::Machine;
+use crate::plan::{STARTS, Start, name_of};
 use crate::problem::Problem;
-use crate::timed::{Case, Timed, as_this_machine};
+use crate::timed::{Case, Timed, as_this_machine, median};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -40,29 +41,40 @@ pub fn compare(
     (name, machine): (&str, Machine),
     shapes: &[Shape],
     rounds: u32,
+    hosts: Option<&str>,
     json: Option<(PathBuf, File)>,
 ) -> Result<(), Problem> {
     let machine = as_this_machine(machine);
     let shown: Vec<String> = shapes.iter().map(|(nodes, ppn)| format!("{nodes}x{ppn}")).collect();
-    let words = format!("compare --rounds {rounds} --machine {name} {}", shown.join(" "));
+    let by_ssh = hosts.map_or(String::new(), |hosts| format!("--hosts {hosts} "));
+    let words = format!("compare --rounds {rounds} --machine {name} {by_ssh}{}", shown.join(" "));
     let mut lines = Lines::begin(json, "prediction", &json!({ "cpus": machine.costs.cores }), &words)?;
     println!("{:<28} {:>12} {:>12} {:>12} {:>12} {:>8}", "job", "least", "median", "simulated", "least work", "error");
     for timed in [Timed::Job, Timed::Fence(VALUE_BYTES)] {
         for case in shapes.iter().map(|&(nodes, ppn)| Case { timed, nodes, ppn }) {
-            compare_one(&case, wireup, &machine, rounds, &mut lines)?;
+            compare_one(&case, (wireup, hosts), &machine, rounds, &mut lines)?;
         }
     }
     Ok(())
 }
 
-fn compare_one(case: &Case, wireup: &Path, machine: &Machine, rounds: u32, lines: &mut Lines) -> Result<(), Problem> {
-    let mut measured = (0..rounds).map(|_| case.measure(wireup)).collect::<Result<Vec<f64>, _>>()?;
-    let (simulated, least_work) = (case.simulate(machine), case.least_work(machine));
+fn compare_one(
+    case: &Case,
+    (wireup, hosts): (&Path, Option<&str>),
+    machine: &Machine,
+    rounds: u32,
+    lines: &mut Lines,
+) -> Result<(), Problem> {
+    let mut measured = (0..rounds).map(|_| case.measure(wireup, hosts)).collect::<Result<Vec<f64>, _>>()?;
+    let start = if hosts.is_some() { Start::Ssh } else { Start::Local };
+    let (simulated, least_work) = (case.simulate(start, machine), case.least_work(machine));
     let line = |contestant: &str, round: usize, value: f64| -> Value {
         json!({
             "record": "sample", "contestant": contestant, "round": round, "value": value, "unit": "s",
             "quantity": case.quantity(),
-            "case": { "nodes": case.nodes, "ppn": case.ppn, "ranks": case.nodes * case.ppn },
+            "case": {
+                "nodes": case.nodes, "ppn": case.ppn, "ranks": case.nodes * case.ppn, "start": name_of(&STARTS, &start),
+            },
         })
     };
     for (round, seconds) in measured.iter().enumerate() {
@@ -72,8 +84,7 @@ fn compare_one(case: &Case, wireup: &Path, machine: &Machine, rounds: u32, lines
     if let Some(seconds) = least_work {
         lines.write(line("least work", 0, seconds))?;
     }
-    measured.sort_by(f64::total_cmp);
-    let median = measured[measured.len() / 2];
+    let median = median(&mut measured);
     let error = (simulated / median - 1.0) * 100.0;
     let [least, median, simulated] = [measured[0], median, simulated].map(shown_ms);
     let least_work = least_work.map_or_else(|| "-".to_owned(), shown_ms);

@@ -41,7 +41,7 @@ pub fn estimate(scenario: &Scenario) -> u64 {
     let is_pmix = matches!(plan.exchange, Exchange::PmixFull | Exchange::PmixDirect);
     let [rank, agent] = if is_pmix { [RANK + PMIX_RANK, AGENT + PMIX_AGENT] } else { [RANK, AGENT] };
     let put = match plan.exchange {
-        Exchange::Fence | Exchange::Ifence => PUT[0] + nodes * PUT[1],
+        Exchange::Fence | Exchange::FencePmi2 | Exchange::Ifence => PUT[0] + nodes * PUT[1],
         // All agents keep the pairs until the ranks have their groups.
         Exchange::PmiGroups => PUT[0] + nodes * (PAIR + f64::from(plan.value_bytes)),
         _ => 0.0,
@@ -66,6 +66,11 @@ fn network_bytes(plan: &Plan) -> f64 {
 /// Memory of this machine that is still available to programs (bytes).
 pub fn available() -> u64 {
     Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(u64::MAX)
+}
+
+/// From now on the kernel counts the peak of this process's memory anew. A system without this keeps the earlier peak.
+pub fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Peak memory of this process (bytes); 0 if the system does not report it.

@@ -5,6 +5,7 @@ use crate::staging;
 use std::rc::Rc;
 use wireup_coll::allgather::schemes;
 use wireup_sim::WorldSpec;
+use wireup_sim::fault_injection::Fault;
 use wireup_sim::phases::Point;
 use wireup_sim::rank_network::{ADDRESS_LEN, Call};
 use wireup_sim::remote::{self, Remote};
@@ -19,6 +20,8 @@ pub const VALUE_BYTES: u16 = 18;
 /// Both time limits of a simulated job (ns): for agents to start, and for a silent node to count as lost. The limits
 /// never expire, although the file server of a large machine may be busy for hours.
 const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
+/// The default of `wireup run --node-timeout` (ns).
+const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Virtual time from the start of a session until its job is launched (ns): all agents are up long before the launch.
 const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
 
@@ -42,6 +45,8 @@ pub enum Exchange {
     Allgather,
     /// A text client of PMI-1 puts, fences, and gets the values of both neighbours.
     Fence,
+    /// Like `Fence`, with a text client of PMI-2.
+    FencePmi2,
     /// Like `Allgather`, but ranks begin their work before the allgather is complete.
     Iallgather,
     Ifence,
@@ -67,9 +72,10 @@ pub enum Exchange {
     None,
 }
 
-pub const EXCHANGES: [(&str, Exchange); 13] = [
+pub const EXCHANGES: [(&str, Exchange); 14] = [
     ("allgather", Exchange::Allgather),
     ("fence", Exchange::Fence),
+    ("fence-pmi2", Exchange::FencePmi2),
     ("iallgather", Exchange::Iallgather),
     ("ifence", Exchange::Ifence),
     ("ring", Exchange::Ring),
@@ -125,13 +131,22 @@ pub struct Scenario {
     /// the plan's exchange instead. To save time, only the ranks of the last node get values: a get is answered on its
     /// own node, so the gets of all nodes would take equally long, at the same time.
     pub get_loops: u16,
+    pub lost: Option<Lost>,
     /// Whether agents and ranks record time stamps for a profile.
     pub is_profiled: bool,
 }
 
+/// A node that loses its power for good. The others notice this after the default of `wireup run --node-timeout`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    pub node: u32,
+    /// Time from the launch of the job (ms).
+    pub at_ms: u32,
+}
+
 impl From<Plan> for Scenario {
     fn from(plan: Plan) -> Scenario {
-        Scenario { plan, stage_mib: None, get_loops: 0, is_profiled: false }
+        Scenario { plan, stage_mib: None, get_loops: 0, lost: None, is_profiled: false }
     }
 }
 
@@ -139,6 +154,14 @@ impl Scenario {
     pub fn world(&self, machine: &Machine) -> WorldSpec {
         let world = self.plan.world(machine).options(|options| options.profile = self.is_profiled);
         let world = if self.get_loops > 0 { world.job(|job| job.apps = self.apps_that_get_all()) } else { world };
+        let world = match self.lost {
+            None => world,
+            Some(Lost { node, at_ms }) => {
+                let at_ns = self.plan.launched_ns() + u64::from(at_ms) * 1_000_000;
+                let fault = Fault::PowerLoss { agent: node, above: 0, off_ns: PATIENCE_NS, at_ns };
+                WorldSpec { faults: vec![fault], node_timeout_ns: NODE_TIMEOUT_NS, ..world }
+            }
+        };
         match self.stage_mib {
             Some(mib) => world.staged(0..self.stores(), staging::parts(mib)),
             None => world,
@@ -244,7 +267,7 @@ impl Plan {
             Exchange::Allgather => pmi(&[start_allgather, wait, exchanged, ready]),
             Exchange::Iallgather => pmi(&[start_allgather, ready, wait, exchanged]),
             Exchange::Ifence => pmi(&[put, Step::StartFence, ready, wait, exchanged]),
-            Exchange::Fence => pmi(&[put, Step::Fence, exchanged, get, ready]),
+            Exchange::Fence | Exchange::FencePmi2 => pmi(&[put, Step::Fence, exchanged, get, ready]),
             Exchange::Ring => pmi(&[Step::Ring { value_bytes }, exchanged, ready]),
             Exchange::Groups => {
                 let places = Who::Alike(u16::try_from(self.ppn).unwrap_or(u16::MAX));
@@ -266,6 +289,7 @@ impl Plan {
         };
         let steps = [steps, vec![Step::Exit { code: 0 }]].concat();
         match self.exchange {
+            Exchange::FencePmi2 => Script::new(Dialect::Pmi2, &steps),
             Exchange::Fence
             | Exchange::Groups
             | Exchange::PmiGroups
@@ -281,6 +305,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt::Debug;
 
     /// A session on the machine of S2 whose ranks get in a loop.
     fn scenario(nodes: u32, ppn: u32, get_loops: u16) -> Scenario {
@@ -294,10 +319,10 @@ mod tests {
         Machine::load("s2").expect("it is built in").scaled("costs.load_ns", 0.0)
     }
 
-    /// Time from the launch until the last rank is ready (ns).
-    fn ready_ns(world: WorldSpec) -> f64 {
-        let phases = wireup_sim::run(world).expect_good().checks.phases;
-        (phases.at(Point::Ready).last_ns - SESSION_AGE_NS) as f64
+    /// Time from the launch until the last rank is ready (ns), and frames and bytes by class.
+    fn ready_ns(world: WorldSpec) -> (f64, impl PartialEq + Debug) {
+        let report = wireup_sim::run(world).expect_good();
+        ((report.checks.phases.at(Point::Ready).last_ns - SESSION_AGE_NS) as f64, report.classes)
     }
 
     #[test]
@@ -306,7 +331,9 @@ mod tests {
             let scenario = scenario(nodes, ppn, 2);
             let all = Rc::new(scenario.get_loops(Some(Whose::All)));
             let everywhere = scenario.world(&machine()).job(|job| job.apps = vec![(scenario.plan.ranks, all)]);
-            let ratio = ready_ns(scenario.world(&machine())) / ready_ns(everywhere);
+            let [(one_ns, of_one), (all_ns, of_all)] = [scenario.world(&machine()), everywhere].map(ready_ns);
+            assert_eq!(of_one, of_all, "{nodes} x {ppn}: gets send no frames between agents");
+            let ratio = one_ns / all_ns;
             assert!((0.97..1.03).contains(&ratio), "{nodes} x {ppn}: {ratio}");
         }
     }
@@ -316,7 +343,7 @@ mod tests {
     fn gets_of_all_values_take_the_time_of_p_times_all_ranks() {
         let costs = machine().costs;
         for (nodes, ppn) in [(4, 12), (8, 12), (4, 24)] {
-            let [one, three] = [1, 3].map(|loops| ready_ns(scenario(nodes, ppn, loops).world(&machine())));
+            let [one, three] = [1, 3].map(|loops| ready_ns(scenario(nodes, ppn, loops).world(&machine())).0);
             let expected = 2 * ppn * nodes * ppn * (costs.input_ns + costs.frame_ns) as u32;
             let ratio = (three - one) / f64::from(expected);
             assert!((1.0..1.2).contains(&ratio), "{nodes} x {ppn}: {ratio}");

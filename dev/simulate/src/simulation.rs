@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Plan, STARTS, Scenario, name_of, name_of_scheme, ranks_on_nodes};
+use crate::plan::{EXCHANGES, Lost, Plan, STARTS, Scenario, Start, name_of, name_of_scheme, ranks_on_nodes};
 use crate::problem::Problem;
 use crate::profile;
 use serde_json::{Map, Value, json};
@@ -18,6 +18,7 @@ use wireup_sim::phases::{Point, Progress};
 use wireup_sim::rank_network::NodeAddresses;
 use wireup_sim::{RankTraffic, RunReport, run_watched};
 use wireup_wire::frame::Class;
+use wireup_wire::peer::Cause;
 
 /// Increased when a reader of older results would misread newer ones.
 const SCHEMA: u32 = 1;
@@ -71,6 +72,7 @@ pub struct Phase {
 impl Simulation {
     pub fn run(scenario: impl Into<Scenario>, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
         let scenario = scenario.into();
+        memory::forget_peak();
         let begin = Instant::now();
         let mut line = terminal.line.borrow_mut();
         let watch = |progress: Progress| {
@@ -122,7 +124,8 @@ impl Simulation {
         let RunReport { checks, jobs, notices, .. } = &self.report;
         match checks.problems.first() {
             Some(problem) => Some(problem.clone()),
-            None if !self.is_complete() || jobs.succeeded == self.jobs() => None,
+            None if !self.is_complete() || self.scenario.lost.is_some() => None,
+            None if jobs.succeeded == self.jobs() => None,
             None => Some(format!("{} of {} jobs succeeded: {notices:?}", jobs.succeeded, self.jobs())),
         }
     }
@@ -165,6 +168,26 @@ impl Simulation {
     /// The trace cannot be written.
     pub fn write_trace(&self, to: impl Write) -> io::Result<()> {
         profile::trace(&self.scenario.plan, &self.machine, self.launcher_ns, &self.report).write(to)
+    }
+
+    /// What the run cost, as quantity, unit and value: frames and bytes of the exchange, bytes of the control class,
+    /// the time until all agents were linked (where they were started), and this program's memory and time.
+    pub fn totals(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
+        let of = |wanted| {
+            let counts = Class::ALL.iter().zip(&self.report.classes).filter(|(class, _)| **class == wanted);
+            counts.fold((0, 0), |(frames, bytes), (_, count)| (frames + count.frames, bytes + count.bytes))
+        };
+        let (frames, bytes) = of(Class::Exchange);
+        let agents = (self.scenario.plan.start != Start::Session).then(|| ("agents", "s", self.end_s("agents")));
+        [
+            ("exchange-frames", "count", frames as f64),
+            ("exchange-bytes", "B", bytes as f64),
+            ("control-bytes", "B", of(Class::Control).1 as f64),
+            ("peak-memory", "B", self.peak_memory_bytes as f64),
+            ("simulated-in", "s", self.wall.as_secs_f64()),
+        ]
+        .into_iter()
+        .chain(agents)
     }
 
     pub fn json(&self) -> Value {
@@ -228,6 +251,17 @@ impl fmt::Display for Simulation {
         )?;
         if !self.is_complete() {
             writeln!(to, "interrupted; until then:")?;
+        }
+        if let Some(Lost { node, at_ms }) = self.scenario.lost {
+            let end_ms = (self.report.elapsed_ns - self.scenario.plan.launched_ns()) as f64 / 1e6;
+            let why = match self.report.failure().map(|failure| &failure.cause) {
+                Some(Cause::AgentLost { problem, .. }) => problem.words.clone(),
+                Some(Cause::AgentsMissing { missing }) => missing[0].problem.words.clone(),
+                Some(cause) => format!("{cause:?}"),
+                None => "the job had ended before".to_owned(),
+            };
+            writeln!(to, "node {node} lost its power {at_ms} ms after the launch")?;
+            writeln!(to, "  {end_ms:>10.3} ms  the launcher ends: {why}")?;
         }
         for Phase { words, count, of, seconds, .. } in self.phases() {
             let some = if count < of { format!(" ({count} of {of})") } else { String::new() };

@@ -1,7 +1,8 @@
 //! `wireup simulate table`: starts of large jobs, each with its published time and the predicted time.
 //!
 //! To show how sure a prediction is, each constant of the machine is halved and doubled alone, in a job with the same
-//! number of ranks per node and perhaps fewer nodes. The screen shows the two constants with the greatest effect.
+//! number of ranks per node and perhaps fewer nodes. The screen shows the two constants with the greatest effect; the
+//! file has those that change the time by at least [`EFFECT_MIN`].
 
 use crate::lines::{self, Lines};
 use crate::machine::Machine;
@@ -18,6 +19,8 @@ use wireup_wire::job::ExchangeScheme;
 const FACTORS: [f64; 2] = [0.5, 2.0];
 /// Number of constants that the screen shows for each start.
 const SHOWN: usize = 2;
+/// Least ratio of two times that counts as an effect.
+const EFFECT_MIN: f64 = 1.02;
 
 /// The time that is predicted.
 #[derive(Clone, Copy)]
@@ -211,9 +214,45 @@ const STATEMENTS: [Statement; 17] = [
     Statement { name: "a million ranks, ssh", start: Start::Ssh, ..LARGE },
 ];
 
-/// Exchanges that the table predicts at each size of `GROWING_RANKS`, with 16 ranks on each node.
-const GROWING: [Exchange; 4] = [Exchange::Fence, Exchange::Allgather, Exchange::Ifence, Exchange::Iallgather];
-const GROWING_RANKS: [u32; 9] = [16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576];
+/// Exchanges that the table predicts at each size of `GROWING_RANKS`, with the times of `PMI2_KVS_Fence` and of
+/// `PMIX_Allgather` that "PMI Extensions" (Chakraborty et al., tables I and II) prints: number of ranks, and s.
+const GROWING: [(Exchange, [(u32, f64); 2]); 4] = [
+    (Exchange::Fence, [(4096, 0.396), (8192, 0.685)]),
+    (Exchange::Allgather, [(4096, 0.275), (8192, 0.471)]),
+    (Exchange::Ifence, [(0, 0.0); 2]),
+    (Exchange::Iallgather, [(0, 0.0); 2]),
+];
+const GROWING_RANKS: [u32; 10] = [16, 64, 256, 1024, 4096, 8192, 16_384, 65_536, 262_144, 1_048_576];
+/// Most nodes of a growing job: larger jobs have more ranks on each node.
+const GROWING_NODES: u32 = 4096;
+const S4_RANKS: [u32; 10] = [4, 16, 64, 256, 1024, 2048, 8192, 32_768, 131_072, 1_048_576];
+
+/// Starts and exchanges at many sizes, that show how time and bytes grow with the number of ranks.
+fn growing() -> impl Iterator<Item = Statement> {
+    let ppn = |ranks: u32, least: u32| least.max(ranks / GROWING_NODES);
+    let exchanges = GROWING_RANKS.into_iter().flat_map(move |ranks| {
+        GROWING.map(|(exchange, printed)| Statement {
+            name: "growing",
+            loads: false,
+            ranks,
+            ppn: ppn(ranks, 16),
+            exchange,
+            quantity: Quantity::Exchange,
+            published: printed.iter().find(|(size, _)| *size == ranks).map(|(_, s)| (*s, "PMI Extensions")),
+            ..MOODY
+        })
+    });
+    let starts = S4_RANKS.into_iter().map(move |ranks| Statement {
+        name: "growing, S4's machine",
+        machine: "s4",
+        ranks,
+        ppn: ppn(ranks, 2),
+        start: Start::Ssh,
+        scheme: ExchangeScheme::Auto,
+        ..LARGE
+    });
+    exchanges.chain(starts)
+}
 
 /// The values of the command's flags.
 pub struct Options {
@@ -293,18 +332,6 @@ pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Termin
     let Options { ranks_max, sensitivity_ranks } = *options;
     let flags = format!("--ranks-max {ranks_max} --sensitivity-ranks {sensitivity_ranks}");
     let mut lines = Lines::begin(json, "simulation", &json!({}), &format!("table {flags}"))?;
-    let growing = GROWING_RANKS.iter().flat_map(|ranks| {
-        GROWING.map(|exchange| Statement {
-            name: "growing",
-            loads: false,
-            ranks: *ranks,
-            ppn: 16,
-            exchange,
-            quantity: Quantity::Exchange,
-            published: None,
-            ..MOODY
-        })
-    });
     let is_small = |statement: &Statement| statement.ranks <= ranks_max;
     let mut last = None;
     for statement in STATEMENTS.into_iter().filter(is_small) {
@@ -312,7 +339,7 @@ pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Termin
             show_sensitivities(&statement, sensitivity_ranks, &mut lines, terminal)?;
         }
     }
-    for statement in growing.filter(is_small) {
+    for statement in growing().filter(is_small) {
         predict(&statement, &mut last, &mut lines, terminal)?;
     }
     Ok(())
@@ -341,6 +368,10 @@ fn predict(statement: &Statement, last: &mut Last, lines: &mut Lines, terminal: 
         _ => Simulation::complete(scenario, &statement.machine()?, statement.machine, terminal)?,
     };
     let seconds = statement.value(&simulation);
+    for (quantity, unit, value) in simulation.totals() {
+        let fields = json!({ "round": 0, "value": value, "quantity": quantity, "unit": unit });
+        lines.write(statement.line("sample", "simulated", &case, fields))?;
+    }
     *last = Some((of, simulation));
     let mut write = |predicted: f64, published: Option<f64>, fields: Value| {
         let line =
@@ -376,12 +407,14 @@ fn show_sensitivities(
         let mut times = [0.0; FACTORS.len()];
         for (factor, time) in FACTORS.into_iter().zip(&mut times) {
             *time = statement.predict(plan, &machine.scaled(&constant, factor), terminal)?;
-            let mut case = statement.case(&plan);
-            (case["constant"], case["factor"]) = (json!(constant), json!(factor));
-            let fields = json!({ "round": 0, "value": *time / unchanged, "unit": "count" });
-            lines.write(statement.line("sample", "changed", &case, fields))?;
         }
         let effect = times.map(|time| (time / unchanged).ln().abs()).into_iter().fold(0.0, f64::max);
+        for (factor, time) in FACTORS.into_iter().zip(times).filter(|_| effect >= EFFECT_MIN.ln()) {
+            let mut case = statement.case(&plan);
+            (case["constant"], case["factor"]) = (json!(constant), json!(factor));
+            let fields = json!({ "round": 0, "value": time / unchanged, "unit": "count" });
+            lines.write(statement.line("sample", "changed", &case, fields))?;
+        }
         all.push((effect, constant, times));
     }
     all.sort_by(|one, other| other.0.total_cmp(&one.0));

@@ -56,14 +56,18 @@ impl Case {
         format!("{what}, {} x {}", self.nodes, self.ppn)
     }
 
-    /// Runs the case once; returns the measured time (s).
+    /// Runs the case once, on virtual nodes or by ssh on `hosts`; returns the measured time (s).
     ///
     /// # Errors
     /// The run fails.
-    pub fn measure(&self, wireup: &Path) -> Result<f64, Problem> {
+    pub fn measure(&self, wireup: &Path, hosts: Option<&str>) -> Result<f64, Problem> {
         let Case { nodes, ppn, .. } = *self;
         let mut command = Command::new(wireup);
-        command.args(["run", "-n", &(nodes * ppn).to_string(), "--virtual-nodes", &nodes.to_string(), "--"]);
+        command.args(["run", "-n", &(nodes * ppn).to_string(), "--ppn", &ppn.to_string()]);
+        match hosts {
+            None => command.args(["--virtual-nodes", &nodes.to_string(), "--"]),
+            Some(hosts) => command.args(["--hosts", hosts, "--"]),
+        };
         let field = match self.timed {
             Timed::Job => {
                 command.arg("/bin/true");
@@ -93,10 +97,10 @@ impl Case {
     }
 
     /// Simulates the case; returns its simulated time (s).
-    pub fn simulate(&self, machine: &Machine) -> f64 {
+    pub fn simulate(&self, start: Start, machine: &Machine) -> f64 {
         let Case { nodes, ppn, timed } = *self;
         let fanout = default_fanout(nodes);
-        let (start, exchange, scheme) = (Start::Local, Exchange::None, ExchangeScheme::Auto);
+        let (exchange, scheme) = (Exchange::None, ExchangeScheme::Auto);
         let ranks = nodes * ppn;
         let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes: VALUE_BYTES, seed: 1 };
         let world = plan.world(machine);
@@ -125,6 +129,12 @@ impl Case {
         };
         ns as f64 / 1e9
     }
+}
+
+/// The median of times, of which there is at least one. Sorts them.
+pub fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 /// The wireup program to measure: the one in this program's folder, otherwise the one on PATH.
