@@ -333,11 +333,13 @@ mod tests {
             ("-n 4 --nodes 5", "5 nodes for 4 ranks"),
             ("-n 9 --nodes 2 --ppn 4", "no room for 9 ranks"),
             ("-n 4 --fanout 0", "--fanout 0"),
-            ("-n 4 --nodes 2 --lose 0@5", "give a node from 1 to 1 and ms"),
-            ("-n 4 --lose 1@5", "the job has one node"),
             ("-n 4 --exchange allgater", "did you mean allgather?"),
         ] {
             let problem = read(words).expect_err(words);
+            assert!(problem.contains(expected), "{problem}");
+        }
+        for (word, nodes, expected) in [("0@5", 2, "from 1 to 1"), ("2", 3, "from 1 to 2"), ("1@5", 1, "one node")] {
+            let problem = lost(word, nodes).expect_err(word).to_string();
             assert!(problem.contains(expected), "{problem}");
         }
     }
