@@ -7,6 +7,7 @@ from . import exchange, fit, prrte, startup, steps
 # What computes the values of each model, from the results of measurements where it needs them.
 RECORDS = {
     "startup": [startup.records, fit.records],
+    "startup-large": [startup.large],
     "exchange": [exchange.records],
     "steps": [steps.records],
     "prrte": [prrte.records],

@@ -53,6 +53,13 @@ def session(N, S0, S1):
 MODELS = {"Original": original, "SSH-DR": ssh_dr, "SSH-BC": ssh_bc, "MPD-BC": mpd_bc}
 
 
+def large(_):
+    """The models from 4 to a million processes, far beyond what the paper measured."""
+    for name, model in MODELS.items():
+        for N in (2**power for power in range(2, 21, 2)):
+            yield record(f"model: {name}", {"ranks": N}, "connected", sum(model(N)))
+
+
 def original_bytes(N):
     """What the launcher receives and what it sends."""
     return ID_BYTES * N * (N - 1), ID_BYTES * N**2 * (N - 1)

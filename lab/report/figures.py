@@ -38,7 +38,7 @@ OWN, OTHERS = "#0072b2", "#b5b5b5"
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 # How lines are drawn that nobody has measured here: values of a publication, and values of its model.
 LINES = {"measured": "-", "published": "--", "model": ":"}
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "B": 1.0, "MB": 1e6}
 
 
 def specs():

@@ -20,7 +20,7 @@ const FACTORS: [f64; 2] = [0.5, 2.0];
 /// Number of constants that the screen shows for each start.
 const SHOWN: usize = 2;
 /// Least ratio of two times that counts as an effect.
-const EFFECT_MIN: f64 = 1.02;
+const EFFECT_MIN: f64 = 1.1;
 
 /// The time that is predicted.
 #[derive(Clone, Copy)]
