@@ -83,9 +83,10 @@ impl Mount {
         })
     }
 
-    /// `server:/export`, `//server/share`; the devices of GPFS have the same name in the whole cluster. Not the root of
-    /// an NFS server, of which each client sees the exports that it may use, and not what a process on the node itself
-    /// passes on.
+    /// Whether two nodes with mounts of this kind and source see the same files: the source is `server:/export` (NFS),
+    /// `//server/share` (SMB), or a device of GPFS, whose name is the same in the whole cluster. Two nodes may see
+    /// different files in the root of an NFS server (`server:/`), which shows each client the exports that this client
+    /// may use, and behind a server that runs on the node itself (`localhost`), such as the end of a tunnel.
     fn names_server(&self) -> bool {
         let source = self.source.as_bytes();
         let is_here = [&b"localhost"[..], b"127.", b"[::1]", b"::1"].iter().any(|here| source.starts_with(here));

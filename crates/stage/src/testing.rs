@@ -4,12 +4,24 @@ use crate::image::mounted::may_mount;
 use crate::set::{Entry, Set};
 use crate::store::{Form, InUse, Result, Store};
 use crate::stream::{Piece, Receiver, Sender};
+use std::fs;
 use std::path::Path;
 use std::thread;
 
 /// A folder for a store: in memory, as stores are.
 pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A folder with these files.
+pub(crate) fn folder_with<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    folder
 }
 
 /// Bytes that LZ4 cannot compress.

@@ -1,7 +1,6 @@
 //! Finds the paths on this machine that match a shell pattern.
 
-use super::name::{is_pattern, matches, plain};
-use super::rule::{kept_from, parts};
+use super::rule::{is_pattern, kept_from, matches, parts, plain};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;

@@ -17,7 +17,6 @@ mod find;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod name;
 pub mod receiving;
 pub mod request;
 pub mod rule;

@@ -7,14 +7,12 @@
 //!
 //! Packs and trees are made in a folder of the receiver, which becomes the set's folder when the set is complete.
 
-mod arrived;
 mod packing;
 mod tree;
 
 use crate::set::Set;
-use crate::store::{Form, Result, Store, at, remove_tree};
+use crate::store::{Form, Result, Store, at, damaged, remove_tree};
 use crate::stream::Cluster;
-use arrived::{Arrived, damaged};
 use packing::Packing;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
@@ -130,17 +128,15 @@ impl<'a> Receiving<'a> {
             if has != cluster.offset || end > content.len {
                 continue;
             }
-            let is_last = end == content.len;
-            self.open = (!is_last).then_some((cluster.content, end));
-            if is_last {
+            self.open = (end < content.len).then_some((cluster.content, end));
+            if self.open.is_none() {
                 self.missing.remove(&cluster.content);
             }
-            let (&Cluster { content, offset, len, .. }, stored) = (cluster, &bytes[cluster.stored.clone()]);
-            arrived.push(Arrived { content, offset, len, stored, is_last });
+            arrived.push(cluster);
         }
         match &mut self.copies {
-            Copies::Packs(packing) => packing.write(&arrived, &self.set),
-            Copies::Tree(tree) => arrived.iter().try_for_each(|part| tree.write(&self.set, part)),
+            Copies::Packs(packing) => packing.write(&arrived, bytes, &self.set),
+            Copies::Tree(tree) => arrived.iter().try_for_each(|cluster| tree.write(&self.set, cluster, bytes)),
         }
     }
 

@@ -1,12 +1,35 @@
-//! Folders on the way to staged files that contain nothing but staged files.
+//! The names of staged files as a tree, and the folders in it that contain nothing else.
 
-use super::staged_names::Node;
 use crate::mounts::Mounts;
-use crate::set::Set;
+use crate::set::{Entry, Set, is_library};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// The names of staged files and folders, from the root down.
+#[derive(Default)]
+pub(super) struct Node<'a> {
+    pub staged: Option<Entry<'a>>,
+    pub children: BTreeMap<OsString, Node<'a>>,
+}
+
+impl<'a> Node<'a> {
+    pub fn of(set: &'a Set) -> Node<'a> {
+        let mut root = Node::default();
+        set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+        root
+    }
+
+    fn add(&mut self, entry: Entry<'a>) {
+        let parts = entry.path().components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            _ => None,
+        });
+        parts.fold(self, |node, name| node.children.entry(name).or_default()).staged = Some(entry);
+    }
+}
 
 /// Most bare folders that are sent to the nodes; nodes look into further folders themselves (chosen: a program has some
 /// dozens of folders).
@@ -79,17 +102,13 @@ fn look(path: &Path, node: &Node) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::folder_with;
 
     #[test]
     fn folders_with_nothing_else_in_them_are_found_and_compared_by_their_server() {
-        let folder = tempfile::tempdir().unwrap();
+        let names = ["env/bin/program", "env/lib/one", "env/lib/other", "env/share/data"];
+        let folder = folder_with(names.map(|name| (name, &b""[..])));
         let at = |name: &str| folder.path().join(name);
-        for name in ["env/bin", "env/lib", "env/share"] {
-            fs::create_dir_all(at(name)).unwrap();
-        }
-        for name in ["env/bin/program", "env/lib/one", "env/lib/other", "env/share/data"] {
-            fs::write(at(name), "").unwrap();
-        }
         let set = Set::collect([&*at("env/bin/program"), &*at("env/lib/one"), &*at("env/share")]).unwrap();
         for name in ["", "env", "env/bin"] {
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();

@@ -66,18 +66,13 @@ fn others(folder: &Path, node: &Node) -> Option<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::folder_with;
     use std::os::unix::fs::symlink;
 
     #[test]
     fn folders_on_a_network_are_known_and_those_where_files_are_made_are_not() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder_with(["app/lib/libx.so", "app/lib/liby.so", "app/work/data"].map(|name| (name, &b""[..])));
         let at = |name: &str| folder.path().join(name);
-        for name in ["app/lib", "app/work"] {
-            fs::create_dir_all(at(name)).unwrap();
-        }
-        for name in ["app/lib/libx.so", "app/lib/liby.so", "app/work/data"] {
-            fs::write(at(name), name).unwrap();
-        }
         symlink("lib", at("app/latest")).unwrap();
         let set = Set::collect([&*at("app/lib/libx.so"), &*at("app/work/data")]).unwrap();
         let keep = Keep::from([at("app/work")]);

@@ -1,17 +1,23 @@
-//! Removes the write bits of files that are shown without mounts, because no mount keeps a process from changing these
-//! files.
+//! What a set in the store needs while it is shown to ranks without mounts, by `libwireup-staged`: files that nobody
+//! can change, and a copy of that library.
 //!
-//! Several sets may share one file (hard links). So where mounts can be made, the bits of each set of a store are put
-//! back if any were removed in that store, but not as long as any set is shown without mounts. Such a set has a folder
-//! `shown-…`, which its keeper has locked.
+//! A mount can be read-only, a plain file of the store cannot: so the write bits of its files are removed. Several sets
+//! may share one file (hard links). So where mounts can be made, the bits of each set of a store are put back if any were
+//! removed in that store, but not as long as any set is shown without mounts. Such a set has a folder `shown-…`, which
+//! its keeper has locked.
+//!
+//! The library has a path that outlives the set: ranks get this path in `LD_AUDIT` and `LD_PRELOAD`, and so does each
+//! process that they start. Such a process may outlive the job, and the loader complains about a missing library.
 
-use super::{InUse, Result, at, lock_within};
+use super::{InUse, Result, at, hex, lock_within};
 use crate::set::{Entry, EntryKind};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, chmodat, flock, lstat};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const WRITE: u32 = 0o222;
@@ -19,6 +25,8 @@ const WRITE: u32 = 0o222;
 /// removed or put back.
 const MARK: &str = "protected";
 const SHOWN: &str = "shown-";
+/// The name of a copy of the library.
+const LIBRARY: &str = "libwireup-staged.so.0";
 
 /// A set that is shown without mounts as long as this value is held.
 pub struct Shown {
@@ -83,6 +91,33 @@ impl InUse {
         entries.into_iter().try_for_each(|entry| set_mode(&in_tree(&tree, &entry), entry.mode))
     }
 
+    /// The path of a copy of the library, which is this file of the set. The copy lies in a folder that is named by its
+    /// content, and is kept until the store is emptied.
+    ///
+    /// # Errors
+    /// The copy cannot be made.
+    pub fn library(&self, entry: &Entry) -> Result<PathBuf> {
+        let EntryKind::File { digest, len } = entry.kind else {
+            return at(entry.path(), Err(io::Error::from(io::ErrorKind::InvalidInput)));
+        };
+        let folder = self.root.join("libraries").join(hex(&digest));
+        let place = folder.join(LIBRARY);
+        if fs::symlink_metadata(&place).is_ok_and(|meta| meta.is_file() && meta.len() == len) {
+            // The copy may be of an earlier job, and every rank is to load the copy, so its content is checked.
+            let kept = at(&place, fs::read(&place))?;
+            if *blake3::hash(&kept).as_bytes() == digest {
+                return at(&place, place.canonicalize());
+            }
+        }
+        at(&folder, DirBuilder::new().recursive(true).mode(0o700).create(&folder))?;
+        let from = in_tree(&self.tree(), entry);
+        let mut new = at(&folder, tempfile::NamedTempFile::new_in(&folder))?;
+        at(&from, File::open(&from).and_then(|mut file| io::copy(&mut file, &mut new)))?;
+        at(new.path(), new.as_file().set_permissions(Permissions::from_mode(0o555)))?;
+        at(&place, new.persist(&place).map_err(|error| error.error))?;
+        at(&place, place.canonicalize())
+    }
+
     /// Whether any set of this store is shown without mounts.
     fn is_any_shown(&self) -> bool {
         let inside = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|inside| inside.path());
@@ -114,15 +149,11 @@ mod tests {
     use super::*;
     use crate::set::Set;
     use crate::store::{Form, Store};
-    use crate::testing::stage;
-    use std::os::unix::fs::PermissionsExt;
-
+    use crate::testing::{folder_with, stage};
     #[test]
     fn write_bits_are_removed_and_put_back() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder_with([("env/file", &b"content"[..])]);
         let file = folder.path().join("env/file");
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, b"content").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
         let set = Set::collect([&*folder.path().join("env")]).unwrap();
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
@@ -150,5 +181,29 @@ mod tests {
         drop(kept);
         assert!(store.drop_set(&store.sets().unwrap()[0].name).unwrap());
         assert!(store.sets().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_library_outlives_its_set() {
+        let folder = folder_with([("libwireup-staged.so.0.0.0", &b"content"[..])]);
+        let file = folder.path().join("libwireup-staged.so.0.0.0");
+        let set = Set::collect([&*file]).unwrap();
+        let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
+        stage(&store, &set).unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
+        let entry = kept.set.entries().find(|entry| entry.path() == file).unwrap();
+        let library = kept.library(&entry).unwrap();
+        assert_eq!(kept.library(&entry).unwrap(), library);
+        // A copy that is incomplete or has other contents is made again.
+        for content in ["con", "CONTENT"] {
+            fs::remove_file(&library).unwrap();
+            fs::write(&library, content).unwrap();
+            assert_eq!(kept.library(&entry).unwrap(), library);
+            assert_eq!(fs::read(&library).unwrap(), b"content");
+        }
+        drop(kept);
+        assert!(store.drop_set(&store.sets().unwrap()[0].name).unwrap());
+        assert_eq!(fs::read(&library).unwrap(), b"content");
+        assert_eq!(library.file_name().unwrap(), LIBRARY);
     }
 }
