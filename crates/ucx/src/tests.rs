@@ -197,24 +197,20 @@ fn declarations_match_the_c_headers() {
         ("(size_t)-UCS_ERR_BUSY", (-isize::from(BUSY)) as usize),
         ("(size_t)-UCS_ERR_LAST", (-sys::LAST) as usize),
         ("UCS_INPROGRESS", IN_PROGRESS as usize),
-        ("sizeof(ucp_params_t)", size_of::<sys::Params>()),
+        ("offsetof(ucp_params_t, field_mask)", offset_of!(sys::Params, field_mask)),
         ("offsetof(ucp_params_t, features)", offset_of!(sys::Params, features)),
-        ("offsetof(ucp_params_t, name)", offset_of!(sys::Params, name)),
+        ("offsetof(ucp_worker_params_t, field_mask)", offset_of!(sys::WorkerParams, field_mask)),
         ("UCP_PARAM_FIELD_FEATURES", sys::PARAM_FIELD_FEATURES as usize),
         ("UCP_FEATURE_TAG", sys::FEATURE_TAG as usize),
         ("UCP_FEATURE_WAKEUP", sys::FEATURE_WAKEUP as usize),
-        ("sizeof(ucp_worker_params_t)", size_of::<sys::WorkerParams>()),
-        ("offsetof(ucp_worker_params_t, user_data)", offset_of!(sys::WorkerParams, user_data)),
-        ("sizeof(ucp_ep_params_t)", size_of::<EpParams>()),
         ("offsetof(ucp_ep_params_t, address)", offset_of!(EpParams, address)),
         ("offsetof(ucp_ep_params_t, err_mode)", offset_of!(EpParams, err_mode)),
-        ("offsetof(ucp_ep_params_t, err_handler)", offset_of!(EpParams, err_callback)),
-        ("offsetof(ucp_ep_params_t, user_data)", offset_of!(EpParams, user_data)),
+        ("offsetof(ucp_ep_params_t, err_handler.cb)", offset_of!(EpParams, err_callback)),
+        ("offsetof(ucp_ep_params_t, err_handler.arg)", offset_of!(EpParams, err_arg)),
         ("UCP_EP_PARAM_FIELD_REMOTE_ADDRESS", sys::EP_FIELD_REMOTE_ADDRESS as usize),
         ("UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE", sys::EP_FIELD_ERR_HANDLING_MODE as usize),
         ("UCP_EP_PARAM_FIELD_ERR_HANDLER", sys::EP_FIELD_ERR_HANDLER as usize),
         ("UCP_ERR_HANDLING_MODE_PEER", sys::ERR_HANDLING_PEER as usize),
-        ("sizeof(ucp_request_param_t)", size_of::<RequestParam>()),
         ("offsetof(ucp_request_param_t, flags)", offset_of!(RequestParam, flags)),
         ("UCP_OP_ATTR_FIELD_FLAGS", sys::OP_FIELD_FLAGS as usize),
         ("UCP_EP_CLOSE_FLAG_FORCE", sys::EP_CLOSE_FORCE as usize),
@@ -225,20 +221,16 @@ fn declarations_match_the_c_headers() {
     for (n, (expression, value)) in checks.iter().enumerate() {
         source += &format!("_Static_assert((size_t)({expression}) == {value}, \"{n}: {value}\");\n");
     }
-    let compiler = |input: &str| {
-        let mut child = Command::new("cc")
-            .args(["-x", "c", "-fsyntax-only", "-"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .ok()?;
-        child.stdin.take()?.write_all(input.as_bytes()).ok()?;
-        child.wait_with_output().ok()
-    };
-    if !compiler("#include <ucp/api/ucp.h>\n").is_some_and(|output| output.status.success()) {
+    if !compiles("#include <ucp/api/ucp.h>\n") {
         eprintln!("not run: no compiler, or no header of UCX");
         return;
     }
-    let output = compiler(&source).expect("the compiler ran before");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(compiles(&source));
+}
+
+fn compiles(source: &str) -> bool {
+    let mut cc = Command::new("cc");
+    let Ok(mut child) = cc.args(["-x", "c", "-fsyntax-only", "-"]).stdin(Stdio::piped()).spawn() else { return false };
+    child.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+    child.wait().unwrap().success()
 }

@@ -24,14 +24,14 @@ impl Server {
     /// # Errors
     /// A text that says what is wrong with the job.
     pub fn learn(&self, job: &OtherJob) -> Result<(), String> {
-        if job.nspace == self.job.nspace || self.others.has(&job.nspace) {
+        if job.nspace == self.job.begin.nspace || self.others.has(&job.nspace) {
             return Ok(());
         }
         let size = job.apps.iter().map(|app| app.ranks).sum();
         let mapping = Mapping::new(&job.blocks, size, job.nodes.len() as u32)
             .map_err(|error| format!("job {}: {error}", job.nspace))?;
         let names: Vec<String> = job.nodes.iter().map(|(_, name)| name.clone()).collect();
-        let here = job.nodes.iter().position(|(agent, _)| *agent == self.job.agent).map(|at| NodeId(at as u32));
+        let here = job.nodes.iter().position(|(agent, _)| *agent == self.job.begin.agent).map(|at| NodeId(at as u32));
         let mut infos = other_infos(&Facts {
             nspace: &job.nspace,
             size,

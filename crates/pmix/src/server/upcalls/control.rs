@@ -1,9 +1,8 @@
 //! Upcalls for logging and job control.
 
-use super::common::acknowledge;
 use crate::infos::Infos;
 use crate::read::{Read, View, slice};
-use crate::server::state::{Callback, Waiting, server};
+use crate::server::state::{Callback, Waiting, acknowledge, server};
 use crate::sys::constants::{key, status};
 use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{CStr, c_void};

@@ -1,10 +1,9 @@
 //! Upcalls for events that ranks register for or raise.
 
-use super::common::acknowledge;
 use crate::outbox::DATA_LEN_MAX;
 use crate::packing::pack_infos;
 use crate::read::{Read, View};
-use crate::server::state::{Server, server};
+use crate::server::state::{Server, acknowledge, server};
 use crate::sys::constants::{key, range, status};
 use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::c_void;

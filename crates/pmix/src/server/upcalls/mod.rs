@@ -3,7 +3,6 @@
 //! For an upcall that returns "success" we call back later, always from a separate work item on the library's thread.
 //! For an upcall that returns "operation succeeded" or any error we never call back. No upcall waits.
 
-mod common;
 mod control;
 mod events;
 mod exchange;

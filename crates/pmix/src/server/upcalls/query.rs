@@ -26,7 +26,7 @@ pub unsafe extern "C" fn query(
         // SAFETY: the library lends us the keys and the qualifiers of each query for the call.
         let (keys, qualifiers) = unsafe { (c_strs(one.keys), View::new(one.qualifiers, one.qualifier_count)) };
         let nspace = qualifiers.find(key::NSPACE).and_then(Read::text);
-        if nspace.is_some_and(|nspace| nspace != server.job.nspace) {
+        if nspace.is_some_and(|nspace| nspace != server.job.begin.nspace) {
             query.missed = true;
             continue;
         }
@@ -133,10 +133,10 @@ type Fact = (&'static CStr, fn(&Job) -> u32);
 /// Keys that this process answers without the agent.
 const FACTS: [Fact; 5] = [
     (key::JOB_SIZE, |job| job.size),
-    (key::UNIV_SIZE, |job| job.universe),
+    (key::UNIV_SIZE, |job| job.begin.universe.unwrap_or(job.size)),
     (key::MAX_PROCS, |job| job.size),
-    (key::NUM_NODES, |job| job.nodes.len() as u32),
-    (key::JOB_NUM_APPS, |job| job.programs.len() as u32),
+    (key::NUM_NODES, |job| job.begin.nodes.len() as u32),
+    (key::JOB_NUM_APPS, |job| job.begin.apps.len() as u32),
 ];
 
 /// Adds the value of a key that this process can answer; `false`: the key is unknown.
@@ -158,14 +158,14 @@ fn line(server: &Server, proc: &Proc) -> ProcLine {
         ProcState::Gone(None) => (state::ABORTED, 0),
     };
     let mut end = 0;
-    let program = server.job.programs.iter().find(|(ranks, _)| {
-        end += ranks;
+    let app = server.job.begin.apps.iter().find(|app| {
+        end += app.ranks;
         proc.rank.0 < end
     });
     ProcLine {
         proc: server.name_of(proc.rank),
-        hostname: server.job.nodes.get(proc.node.index()).cloned().unwrap_or_default(),
-        executable: program.map(|(_, program)| program.clone()).unwrap_or_default(),
+        hostname: server.job.begin.nodes.get(proc.node.index()).cloned().unwrap_or_default(),
+        executable: app.and_then(|app| app.argv.first()).cloned().unwrap_or_default(),
         pid: i32::try_from(proc.pid).unwrap_or(0),
         exit_code,
         state,
