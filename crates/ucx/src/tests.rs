@@ -8,25 +8,23 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use sys::TagInfo;
 
-/// Two workers; `None`: the library is not installed, and the tests may be skipped.
-fn both() -> Option<[Worker; 2]> {
+const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two workers, and the endpoint at which the first is connected to the second; `None`: the library is not installed,
+/// and the tests may be skipped.
+fn connected() -> Option<([Worker; 2], Endpoint)> {
     match (Worker::open(), Worker::open()) {
-        (Ok(one), Ok(other)) => Some([one, other]),
+        (Ok(mut one), Ok(other)) => {
+            let there = one.connect(other.address()).unwrap();
+            Some(([one, other], there))
+        }
         (Err(error), _) | (_, Err(error)) => {
             assert!(std::env::var_os("WIREUP_REQUIRE_PEERS").is_none(), "{error}");
             eprintln!("skipped: {error}");
             None
         }
     }
-}
-
-const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Connects the first worker to the second.
-fn connected(workers: &mut [Worker; 2]) -> Endpoint {
-    let address = workers[1].address().to_vec();
-    workers[0].connect(&address).unwrap()
 }
 
 /// Lets both workers make progress once; returns the messages received by the second.
@@ -54,8 +52,7 @@ fn filled(byte: u8, len: usize) -> Bytes {
 
 #[test]
 fn messages_of_any_size_keep_their_order() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     let sizes = [1, 8, 9000, 3_000_000, 16, 70_000, 1, 5_000_000, 2];
     for (n, size) in sizes.iter().enumerate() {
         workers[0].send(there, 7, filled(n as u8, *size)).unwrap();
@@ -74,8 +71,7 @@ fn messages_of_any_size_keep_their_order() {
 
 #[test]
 fn dropped_messages_do_not_block_later_ones() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     for (tag, len) in [(9, 5), (9, 40_000_000), (7, 100), (7, 3_000_000), (9, 70_000), (7, 1)] {
         workers[0].send(there, tag, filled(1, len)).unwrap();
     }
@@ -98,8 +94,7 @@ fn dropped_messages_do_not_block_later_ones() {
 
 #[test]
 fn one_turn_stays_within_its_budget_and_loses_no_message() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     for n in 0..1_000 {
         workers[0].send(there, n % 3, filled(n as u8, 10)).unwrap();
     }
@@ -124,8 +119,7 @@ fn one_turn_stays_within_its_budget_and_loses_no_message() {
 
 #[test]
 fn messages_taken_alone_are_delivered_one_per_turn() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     for _ in 0..10 {
         workers[0].send(there, 7, filled(1, 10)).unwrap();
     }
@@ -143,8 +137,7 @@ fn messages_taken_alone_are_delivered_one_per_turn() {
 
 #[test]
 fn an_unordered_short_message_overtakes_long_ones() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     // Long messages are only announced at first; their bytes follow on request, after the short one.
     for len in [9_000_000, 9_000_000, 10] {
         workers[0].send(there, 7, filled(1, len)).unwrap();
@@ -157,8 +150,7 @@ fn an_unordered_short_message_overtakes_long_ones() {
 
 #[test]
 fn bytes_in_flight_are_bounded() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     let len = 10 << 20;
     for n in 0..8 {
         workers[0].send(there, 7, filled(n, len)).unwrap();
@@ -177,8 +169,7 @@ fn bytes_in_flight_are_bounded() {
 
 #[test]
 fn a_message_arrives_after_the_worker_was_armed() {
-    let Some(mut workers) = both() else { return };
-    let there = connected(&mut workers);
+    let Some((mut workers, there)) = connected() else { return };
     workers[0].send(there, 1, Bytes::from_static(b"hello")).unwrap();
     receive(&mut workers, 1, |_, _| Verdict::Take);
     while !workers[1].arm() {

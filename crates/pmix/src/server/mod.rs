@@ -15,7 +15,6 @@ mod clients;
 mod guard;
 mod job_data;
 mod modex;
-mod others;
 mod setup;
 mod state;
 mod tickets;

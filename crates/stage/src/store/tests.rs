@@ -37,6 +37,12 @@ impl Bench {
         Set::collect([self.files.path()]).unwrap()
     }
 
+    /// Checks that the store has this set, with the files that are in the folder now.
+    fn assert_has(&self, store: &Store, set: &Set) {
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
+        assert_eq!(&set_of(&kept, self.form, self.files.path()), set);
+    }
+
     /// How many files are in the store's new folder.
     fn new_files(&self) -> usize {
         fs::read_dir(self.root().join("new")).unwrap().count()
@@ -68,8 +74,7 @@ fn what_is_here_is_not_sent_again() {
         assert_eq!(stage(&store, &bench.set()).unwrap(), 400);
         assert_eq!(store.sets().unwrap().len(), 2);
         // The set takes one content from the old pack, and one from a new one.
-        let kept = store.use_set(&bench.set().digest()).unwrap().unwrap();
-        assert_eq!(set_of(&kept, bench.form, bench.files.path()), bench.set());
+        bench.assert_has(&store, &bench.set());
     });
 }
 
@@ -133,8 +138,8 @@ fn contents_that_no_set_uses_go_and_the_others_of_their_pack_stay() {
         assert!(store.drop_set(&hex(&first.digest())).unwrap());
         let after = store.held().unwrap();
         assert!(before - after >= 100_000 && after >= 150_000, "{before} {after}");
+        bench.assert_has(&store, &second);
         let kept = store.use_set(&second.digest()).unwrap().unwrap();
-        assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
         assert!(!store.drop_set(&hex(&second.digest())).unwrap(), "it is in use");
         drop(kept);
         // A content that was removed is sent again.
@@ -188,8 +193,7 @@ fn two_receivers_of_the_same_set_may_work_at_once() {
         other.write(&plain(0, 0, 10_000), &[1; 10_000]).unwrap();
         one.finish().unwrap();
         other.finish().unwrap();
-        let kept = store.use_set(&set.digest()).unwrap().unwrap();
-        assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
+        bench.assert_has(&store, &set);
         assert!(store.held().unwrap() <= 12_288 && bench.new_files() == 0);
     });
 }
@@ -209,8 +213,7 @@ fn contents_that_a_receiver_counts_on_are_not_removed() {
         assert!(store.drop_set(&hex(&first.digest())).unwrap());
         receiving.write(&plain(number, 0, 10_000), &[2; 10_000]).unwrap();
         receiving.finish().unwrap();
-        let kept = store.use_set(&second.digest()).unwrap().unwrap();
-        assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
+        bench.assert_has(&store, &second);
     });
 }
 
@@ -248,8 +251,7 @@ fn holes_take_no_room() {
             Form::Tree => store.objects().unwrap().into_iter().map(|(path, _)| path).collect::<Vec<_>>(),
         };
         assert!(files.iter().map(|path| used(path)).sum::<u64>() < 1 << 20);
-        let kept = store.use_set(&set.digest()).unwrap().unwrap();
-        assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
+        bench.assert_has(&store, &set);
     });
 }
 
