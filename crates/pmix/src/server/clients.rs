@@ -98,9 +98,6 @@ unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
 impl Server {
     /// Registers another job that the agent has described. Must be called by the main thread: the library's thread would
     /// wait for itself.
-    ///
-    /// # Errors
-    /// A text that says what is wrong with the job.
     pub fn learn(&self, job: &OtherJob) -> Result<(), String> {
         if job.nspace == self.job.begin.nspace || self.others.has(&job.nspace) {
             return Ok(());

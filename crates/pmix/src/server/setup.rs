@@ -24,9 +24,6 @@ use wireup_wire::peer::{PmixFault, PmixProblem};
 use wireup_wire::pmix::{Begin, FromServer, Open};
 
 /// Opens the library as a server.
-///
-/// # Errors
-/// A description of the problem, for the agent.
 pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     set_environment(&open.dir);
     confine_to(&open.dir)?;
@@ -60,9 +57,6 @@ fn confine_to(directory: &str) -> Result<(), String> {
 }
 
 /// Starts the server of this job. From now on the library may make upcalls.
-///
-/// # Errors
-/// A description of the problem, for the agent.
 pub fn serve(library: Library, begin: Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
     let job = Job::new(begin)?;
     let copy = socket.try_clone().map_err(|error| error.to_string())?;
@@ -72,9 +66,6 @@ pub fn serve(library: Library, begin: Begin, socket: &OwnedFd) -> Result<&'stati
 
 /// Registers the job and sends `Ready`. `rows`: the addresses at which the ranks listen; empty: the ranks have no
 /// sockets.
-///
-/// # Errors
-/// A description of the problem, for the agent.
 pub fn register(server: &'static Server, rows: &[Bytes]) -> Result<(), String> {
     let env = register_job(server, rows).map_err(|problem| of_version(&server.library, &problem))?;
     let (version, defaults) = (server.library.version.clone(), open_mpi_variables(&server.job.begin));

@@ -26,8 +26,6 @@ pub struct Rule {
 const NO_NAME: &str = "the pattern names a folder itself; end it with the names of files or folders, such as /*";
 
 impl Rule {
-    /// # Errors
-    /// `text` is not a rule.
     pub fn parse(text: &[u8]) -> Result<Rule, &'static str> {
         let at = text.windows(ARROW.len()).rposition(|two| two == ARROW).ok_or("write 'PATTERN=>FOLDER', in quotes")?;
         let (pattern, folder) = (&text[..at], &text[at + ARROW.len()..]);

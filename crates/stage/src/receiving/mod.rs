@@ -80,16 +80,13 @@ impl<'a> Receiving<'a> {
     /// Bytes that the missing contents will take.
     fn wanted(&self) -> u64 {
         match &self.copies {
-            Copies::Packs(packing) => packing.wanted(),
+            Copies::Packs(packing) => packing.wanted,
             Copies::Tree(tree) => tree.wanted(&self.set),
         }
     }
 
     /// Marks these contents as missing again after a piece with them was damaged: they are to be sent from their
     /// beginnings. What arrives of them before that is ignored.
-    ///
-    /// # Errors
-    /// The store cannot be written to.
     pub fn spoil(&mut self, clusters: &[Cluster]) -> Result<()> {
         for cluster in clusters {
             if self.open.is_some_and(|(content, _)| content == cluster.content) {
@@ -109,9 +106,6 @@ impl<'a> Receiving<'a> {
 
     /// Writes a piece with these clusters. Contents that the node has already, and the rest of a damaged content, are
     /// ignored.
-    ///
-    /// # Errors
-    /// The contents cannot be written.
     pub fn write(&mut self, clusters: &[Cluster], bytes: &[u8]) -> Result<()> {
         let mut arrived = Vec::with_capacity(clusters.len());
         for cluster in clusters {
@@ -141,9 +135,6 @@ impl<'a> Receiving<'a> {
     }
 
     /// Completes the set after everything has arrived, so that it can be used.
-    ///
-    /// # Errors
-    /// Something is missing, or cannot be made.
     pub fn finish(mut self) -> Result<()> {
         if let Some(number) = self.missing.first() {
             return Err(damaged(&self.set, *number));

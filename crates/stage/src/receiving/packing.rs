@@ -25,7 +25,7 @@ pub(super) struct Packing {
     /// follows those of `packs`.
     places: Vec<Option<ContentLocation>>,
     /// Bytes that the missing contents take at most.
-    wanted: u64,
+    pub wanted: u64,
     new: Option<NewPack>,
 }
 
@@ -70,11 +70,6 @@ impl Packing {
         let wanted = missing.iter().map(|number| blocks(contents[*number as usize].len) * BLOCK).sum();
         let new = (!missing.is_empty()).then(|| NewPack::create(&folder.join("pack"))).transpose()?;
         Ok((Packing { packs, places, wanted, new }, missing))
-    }
-
-    /// Bytes that the missing contents will take at most.
-    pub fn wanted(&self) -> u64 {
-        self.wanted
     }
 
     /// Writes these clusters, whose stored forms lie in `bytes`.

@@ -92,9 +92,6 @@ impl Listing {
     }
 
     /// Calls `look` for every file and folder, in the order of [`Path`]; enters a folder if `look` returns `true`.
-    ///
-    /// # Errors
-    /// The first error that `look` returns.
     pub fn each<E>(&self, mut look: impl FnMut(&Path, &Seen) -> Result<bool, E>) -> Result<(), E> {
         let Some(root) = &self.root else { return Ok(()) };
         let mut path = self.path.clone().into_os_string().into_vec();

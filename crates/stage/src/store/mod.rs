@@ -270,9 +270,6 @@ impl Store {
     }
 
     /// Locks a set for use; `None`: the store does not have it.
-    ///
-    /// # Errors
-    /// The set cannot be locked.
     pub fn use_set(&self, set: &Digest) -> Result<Option<InUse>> {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
@@ -333,9 +330,6 @@ impl Store {
     }
 
     /// The sets that are here.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub fn sets(&self) -> Result<Vec<Kept>> {
         let _looks = self.looks()?;
         let mut all = Vec::new();
@@ -375,9 +369,6 @@ impl Store {
     }
 
     /// Removes a set, unless it is in use.
-    ///
-    /// # Errors
-    /// The set cannot be removed.
     pub fn drop_set(&self, name: &str) -> Result<bool> {
         let folder = self.root.join("sets").join(name);
         let looks = self.looks()?;

@@ -43,9 +43,6 @@ impl Shown {
 
 impl InUse {
     /// Removes the write bits, for as long as the result is held.
-    ///
-    /// # Errors
-    /// The file system refuses.
     pub fn protect(&self) -> Result<Shown> {
         let mark = self.root.join(MARK);
         let alone = at(&mark, File::create(&mark))?;
@@ -73,9 +70,6 @@ impl InUse {
     }
 
     /// Puts the write bits back that [`InUse::protect`] has removed, unless a set is still shown without mounts.
-    ///
-    /// # Errors
-    /// The file system refuses.
     pub fn restore(&self) -> Result<()> {
         let mark = self.root.join(MARK);
         if !self.is_tree() || !mark.exists() {
@@ -93,9 +87,6 @@ impl InUse {
 
     /// The path of a copy of the library, which is this file of the set. The copy lies in a folder that is named by its
     /// content, and is kept until the store is emptied.
-    ///
-    /// # Errors
-    /// The copy cannot be made.
     pub fn library(&self, entry: &Entry) -> Result<PathBuf> {
         let EntryKind::File { digest, len } = entry.kind else {
             return at(entry.path(), Err(io::Error::from(io::ErrorKind::InvalidInput)));

@@ -88,9 +88,6 @@ pub trait Input {
     fn consume(&mut self, count: usize);
 
     /// Waits for more bytes. `false`: the stream has ended.
-    ///
-    /// # Errors
-    /// The stream cannot be read.
     fn wait(&mut self) -> io::Result<bool>;
 }
 

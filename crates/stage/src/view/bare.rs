@@ -5,6 +5,7 @@ use crate::set::{Entry, Set, is_library};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -20,6 +21,14 @@ impl<'a> Node<'a> {
         let mut root = Node::default();
         set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
         root
+    }
+
+    /// The entries of the folder that this node stands for, without those in the tree; `None`: there are more than `most`.
+    pub fn others(&self, folder: &Path, most: usize) -> io::Result<Option<Vec<fs::DirEntry>>> {
+        let is_other = |inside: &fs::DirEntry| !self.children.contains_key(&inside.file_name());
+        let others = fs::read_dir(folder)?.filter(|inside| inside.as_ref().map_or(true, is_other));
+        let found = others.take(most + 1).collect::<io::Result<Vec<_>>>()?;
+        Ok(Some(found).filter(|found| found.len() <= most))
     }
 
     fn add(&mut self, entry: Entry<'a>) {
@@ -93,9 +102,7 @@ fn add(path: &Path, node: &Node, mounts: &Mounts, found: &mut Vec<BareFolder>) {
 /// The permission bits of a folder in which only files of the set exist.
 fn look(path: &Path, node: &Node) -> Option<u32> {
     let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
-    for inside in fs::read_dir(path).ok()? {
-        node.children.get(&inside.ok()?.file_name())?;
-    }
+    node.others(path, 0).ok()??;
     Some(meta.permissions().mode() & 0o7777)
 }
 

@@ -325,22 +325,15 @@ fn has_place(path: &Path, entry: &Entry) -> Result<()> {
 
 /// The unstaged entries of a folder; `None`: there are too many, or the user may not read it.
 fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
-    let mut found = Vec::new();
-    let inside = match fs::read_dir(folder) {
+    let inside = match node.others(folder, OTHERS_MAX) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         inside => at(folder, "look into it", inside)?,
     };
+    let Some(inside) = inside else { return Ok(None) };
+    let mut found = Vec::new();
     for inside in inside {
-        let inside = at(folder, "look into it", inside)?;
-        if node.children.contains_key(&inside.file_name()) {
-            continue;
-        }
-        if found.len() == OTHERS_MAX {
-            return Ok(None);
-        }
-        let path = inside.path();
         match other(&inside) {
-            Ok(other) => found.push((path, other)),
+            Ok(other) => found.push((inside.path(), other)),
             // The entry has just been removed.
             Err(error) if [Some(ENOENT), Some(ESTALE)].contains(&error.error.raw_os_error()) => {}
             Err(error) => return Err(error),

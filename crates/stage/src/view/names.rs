@@ -3,7 +3,6 @@
 use super::{Bare, Closing, Keep, Node, is_remote};
 use crate::set::Set;
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -49,24 +48,15 @@ fn add(path: &Path, node: &Node, closing: &Closing, ways: &mut BTreeMap<PathBuf,
 
 /// The unstaged names in a folder; `None`: there are too many, or the user may not read it.
 fn others(folder: &Path, node: &Node) -> Option<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for inside in fs::read_dir(folder).ok()? {
-        let name = inside.ok()?.file_name();
-        if node.children.contains_key(&name) {
-            continue;
-        }
-        if names.len() == NAMES_MAX {
-            return None;
-        }
-        names.push(name.into_vec());
-    }
-    Some(names)
+    let others = node.others(folder, NAMES_MAX).ok()??;
+    Some(others.into_iter().map(|inside| inside.file_name().into_vec()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::folder_with;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     #[test]
