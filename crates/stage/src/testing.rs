@@ -43,13 +43,6 @@ pub(crate) fn forms() -> Vec<Form> {
     forms
 }
 
-/// Passes to `take` what a sender has to send until it must wait for answers.
-pub(crate) fn pull(sender: &mut Sender, mut take: impl FnMut(Vec<u8>)) {
-    while let Some(part) = sender.next_part().unwrap() {
-        take(part);
-    }
-}
-
 /// Sends a set to a store; returns how many bytes of contents were sent.
 pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
     let mut receiving = store.receive(set.clone())?;
@@ -57,14 +50,14 @@ pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
     sender.want_set();
     sender.want(receiving.missing());
     let (bytes, mut receiver) = (sender.bytes_left(), Receiver::default());
-    pull(&mut sender, |part| {
+    while let Some(part) = sender.next_part().unwrap() {
         let mut rest = &part[..];
         while let Some(piece) = receiver.next_piece(&mut rest).unwrap() {
             if let Piece::Clusters { clusters, bytes } = piece {
                 receiving.write(&clusters, bytes).unwrap();
             }
         }
-    });
+    }
     receiving.finish()?;
     Ok(bytes)
 }

@@ -73,7 +73,7 @@ impl Worker {
     /// # Errors
     /// The library is missing, or it finds no network.
     pub fn open() -> Result<Worker, UcxError> {
-        let library::Opened { functions, context, worker } = library::open()?;
+        let (functions, context, worker) = library::open()?;
         let mut opened = Worker {
             functions,
             context,

@@ -34,12 +34,6 @@ pub enum UcxError {
     Call { what: &'static str, status: Status },
 }
 
-pub(crate) struct Opened {
-    pub functions: Functions,
-    pub context: Handle,
-    pub worker: Handle,
-}
-
 /// Environment variables that stay set as long as this value lives.
 struct Settings(Vec<&'static str>);
 
@@ -65,7 +59,8 @@ impl Drop for Settings {
     }
 }
 
-pub(crate) fn open() -> Result<Opened, UcxError> {
+/// Opens the library, and makes a context and a worker.
+pub(crate) fn open() -> Result<(Functions, Handle, Handle), UcxError> {
     let _settings = Settings::set();
     // SAFETY: the library's initialisers read the environment and prepare tables; it is never closed.
     let library = unsafe { Library::open(Some(SONAME), RTLD_NOW | RTLD_LOCAL) };
@@ -84,7 +79,7 @@ pub(crate) fn open() -> Result<Opened, UcxError> {
     let mut worker = ptr::null_mut();
     // SAFETY: the context is alive; no field of the parameters is marked as set.
     match unsafe { (functions.worker_create)(context, &params, &mut worker) } {
-        OK => Ok(Opened { functions, context, worker }),
+        OK => Ok((functions, context, worker)),
         status => {
             // SAFETY: no object made from the context exists.
             unsafe { (functions.cleanup)(context) };

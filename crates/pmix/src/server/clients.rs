@@ -94,10 +94,11 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
 /// The callback of a call whose result is not needed.
 unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
 
-/// Other jobs are registered without clients, even if they have ranks on this node, which another server process serves.
+/// Other jobs are registered without clients, even if they have ranks on this node, which another server process
+/// serves.
 impl Server {
-    /// Registers another job that the agent has described. Must be called by the main thread: the library's thread would
-    /// wait for itself.
+    /// Registers another job that the agent has described. Must be called by the main thread: the library's thread
+    /// would wait for itself.
     pub fn learn(&self, job: &OtherJob) -> Result<(), String> {
         if job.nspace == self.job.begin.nspace || self.others.has(&job.nspace) {
             return Ok(());

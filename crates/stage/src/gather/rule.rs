@@ -5,8 +5,8 @@
 //! `out/a/log`. A pattern without such a part keeps the last name.
 //!
 //! A part of a pattern is matched with a name as in a shell, on bytes, since names need not be UTF-8. The C library
-//! (`fnmatch`) decides: `*` any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a list, `\` the next byte as it is.
-//! A leading dot is matched by a dot only.
+//! (`fnmatch`) decides: `*` any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a list, `\` the next byte as it
+//! is. A leading dot is matched by a dot only.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;

@@ -294,11 +294,11 @@ fn packed_len(len: u64) -> usize {
     HEAD_LEN + INDEX_LEN * blocks(len) as usize
 }
 
-/// Writes the index of a packed file behind its inode, and returns the number of stored blocks: a head, then an entry for
-/// each block of the content. In a packed cluster, the entry of the first block says where the cluster is stored, the
-/// entry of the second one in how many blocks; from the second on, entries have the distances to the first block and to
-/// the end of the cluster. In a plain cluster, each entry says where its block is stored. `None`: these clusters do not
-/// fit a content of this length.
+/// Writes the index of a packed file behind its inode, and returns the number of stored blocks: a head, then an entry
+/// for each block of the content. In a packed cluster, the entry of the first block says where the cluster is stored,
+/// the entry of the second one in how many blocks; from the second on, entries have the distances to the first block
+/// and to the end of the cluster. In a plain cluster, each entry says where its block is stored. `None`: these clusters
+/// do not fit a content of this length.
 fn write_packed(out: &mut [u8], start: u32, len: u64, clusters: &[u8]) -> Option<u32> {
     put(out, 4, &ADVICE.to_le_bytes());
     if clusters.len() as u64 != len.div_ceil(CLUSTER_LEN as u64) {

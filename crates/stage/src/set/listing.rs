@@ -52,8 +52,8 @@ pub struct Listing {
     /// The contents of all folders, one folder after the other, each sorted by name.
     pub(super) seen: Vec<Seen>,
     pub(super) names: Vec<u8>,
-    /// The contents of each folder, as a range of indices into `seen`. The root has the number 0; every other folder has
-    /// a higher number than its parent folder.
+    /// The contents of each folder, as a range of indices into `seen`. The root has the number 0; every other folder
+    /// has a higher number than its parent folder.
     pub(super) folders: Vec<Range<usize>>,
     /// The paths that could not be examined, with the errors.
     pub problems: Vec<(PathBuf, Errno)>,

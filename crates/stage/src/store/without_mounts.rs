@@ -2,9 +2,9 @@
 //! can change, and a copy of that library.
 //!
 //! A mount can be read-only, a plain file of the store cannot: so the write bits of its files are removed. Several sets
-//! may share one file (hard links). So where mounts can be made, the bits of each set of a store are put back if any were
-//! removed in that store, but not as long as any set is shown without mounts. Such a set has a folder `shown-…`, which
-//! its keeper has locked.
+//! may share one file (hard links). So where mounts can be made, the bits of each set of a store are put back if any
+//! were removed in that store, but not as long as any set is shown without mounts. Such a set has a folder `shown-…`,
+//! which its keeper has locked.
 //!
 //! The library has a path that outlives the set: ranks get this path in `LD_AUDIT` and `LD_PRELOAD`, and so does each
 //! process that they start. Such a process may outlive the job, and the loader complains about a missing library.

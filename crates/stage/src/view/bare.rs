@@ -1,6 +1,6 @@
 //! The names of staged files as a tree, and the folders in it that contain nothing else.
 
-use crate::mounts::Mounts;
+use crate::file_system::Mounts;
 use crate::set::{Entry, Set, is_library};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,7 +23,8 @@ impl<'a> Node<'a> {
         root
     }
 
-    /// The entries of the folder that this node stands for, without those in the tree; `None`: there are more than `most`.
+    /// The entries of the folder that this node stands for, without those in the tree; `None`: there are more than
+    /// `most`.
     pub fn others(&self, folder: &Path, most: usize) -> io::Result<Option<Vec<fs::DirEntry>>> {
         let is_other = |inside: &fs::DirEntry| !self.children.contains_key(&inside.file_name());
         let others = fs::read_dir(folder)?.filter(|inside| inside.as_ref().map_or(true, is_other));

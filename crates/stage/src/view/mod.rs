@@ -1,9 +1,9 @@
 //! Shows a staged set to the ranks of a job: copies are mounted over the originals, in a mount namespace that only the
 //! job's processes on this node have.
 //!
-//! A staged folder is covered by its copy. For a staged file that is not enough if it lies on a network file system: the
-//! kernel would still ask the file server about each folder on the path to it. So these folders are covered too, each by
-//! a *closed* folder, which lies in the node's memory and has the same entries:
+//! A staged folder is covered by its copy. For a staged file that is not enough if it lies on a network file system:
+//! the kernel would still ask the file server about each folder on the path to it. So these folders are covered too,
+//! each by a *closed* folder, which lies in the node's memory and has the same entries:
 //!
 //! ```text
 //!   staged: the folder /nfs/env and the file /nfs/a/app
@@ -20,9 +20,9 @@
 //! kernel still asks its file system. A folder also stays open if ranks are expected to make files in it ([`Keep`]), or
 //! if it has more than [`OTHERS_MAX`] other entries.
 //!
-//! Before a node closes a folder, it must ask the file server for the other entries. The launcher saves it this question
-//! for *bare* folders, which have no other entries: it tells the nodes which folders these are, and a node does not ask
-//! about those that are the same folder of the same server there ([`Bare`]).
+//! Before a node closes a folder, it must ask the file server for the other entries. The launcher saves it this
+//! question for *bare* folders, which have no other entries: it tells the nodes which folders these are, and a node
+//! does not ask about those that are the same folder of the same server there ([`Bare`]).
 
 mod bare;
 mod names;

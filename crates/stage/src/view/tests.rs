@@ -25,8 +25,8 @@ impl Staged<'_> {
         Staged { set, homes: forms().into_iter().map(stage).collect() }
     }
 
-    /// For each form, mounts the set over the originals in a new mount namespace and calls `look` there. All folders but
-    /// those directly below `/` count as folders of a network file system, so that they are closed, except those in
+    /// For each form, mounts the set over the originals in a new mount namespace and calls `look` there. All folders
+    /// but those directly below `/` count as folders of a network file system, so that they are closed, except those in
     /// `keep`. Returns `false` without a call of `look` if this process may not make mounts.
     fn look(&self, keep: &[&Path], look: impl Fn(&View) + Sync) -> bool {
         let keep: Keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
