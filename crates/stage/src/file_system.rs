@@ -77,8 +77,8 @@ impl FileSystem {
     }
 }
 
-/// Kinds of mounts whose source is the same text on all nodes for the same server; the last one is the slow file system of
-/// the tests.
+/// Kinds of mounts whose source is the same text on all nodes for the same server; the last one is the slow file system
+/// of the tests.
 const KINDS_OF_SERVERS: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "fuse.slowfs"];
 
 /// The mounts of this process.

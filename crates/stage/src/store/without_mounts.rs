@@ -141,33 +141,40 @@ mod tests {
     use crate::set::Set;
     use crate::store::{Form, Store};
     use crate::testing::{folder_with, stage};
+
+    fn store(folder: &tempfile::TempDir) -> Store {
+        Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree)
+    }
+
+    fn staged(store: &Store, path: &Path) -> InUse {
+        let set = Set::collect([path]).unwrap();
+        stage(store, &set).unwrap();
+        store.use_set(&set.digest()).unwrap().unwrap()
+    }
+
     #[test]
     fn write_bits_are_removed_and_put_back() {
         let folder = folder_with([("env/file", &b"content"[..])]);
-        let file = folder.path().join("env/file");
+        let (env, file) = (folder.path().join("env"), folder.path().join("env/file"));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
-        let set = Set::collect([&*folder.path().join("env")]).unwrap();
-        let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
-        stage(&store, &set).unwrap();
-        let kept = store.use_set(&set.digest()).unwrap().unwrap();
+        let store = store(&folder);
+        let kept = staged(&store, &env);
         let mode = |path: &Path| lstat(kept.tree().join(path.strip_prefix("/").unwrap())).unwrap().st_mode & 0o7777;
         kept.restore().unwrap();
-        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
+        assert_eq!((mode(&file), mode(&env)), (0o664, 0o755));
         let shown = kept.protect().unwrap();
         let removed = (0o444, 0o555, 0o555);
-        assert_eq!((mode(&file), mode(file.parent().unwrap()), mode(folder.path())), removed);
+        assert_eq!((mode(&file), mode(&env), mode(folder.path())), removed);
         // Another set of the same files, with mounts.
-        let other = Set::collect([&*file]).unwrap();
-        stage(&store, &other).unwrap();
-        let others = store.use_set(&other.digest()).unwrap().unwrap();
+        let others = staged(&store, &file);
         others.restore().unwrap();
         kept.restore().unwrap();
-        assert_eq!((mode(&file), mode(file.parent().unwrap()), mode(folder.path())), removed);
+        assert_eq!((mode(&file), mode(&env), mode(folder.path())), removed);
         assert!(shown.folder().starts_with(&kept.folder));
         drop((shown, others));
         assert!(store.drop_set(&store.sets().unwrap().iter().find(|set| !set.is_in_use).unwrap().name).unwrap());
         kept.restore().unwrap();
-        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
+        assert_eq!((mode(&file), mode(&env)), (0o664, 0o755));
         kept.protect().map(drop).unwrap();
         drop(kept);
         assert!(store.drop_set(&store.sets().unwrap()[0].name).unwrap());
@@ -178,10 +185,8 @@ mod tests {
     fn the_library_outlives_its_set() {
         let folder = folder_with([("libwireup-staged.so.0.0.0", &b"content"[..])]);
         let file = folder.path().join("libwireup-staged.so.0.0.0");
-        let set = Set::collect([&*file]).unwrap();
-        let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
-        stage(&store, &set).unwrap();
-        let kept = store.use_set(&set.digest()).unwrap().unwrap();
+        let store = store(&folder);
+        let kept = staged(&store, &file);
         let entry = kept.set.entries().find(|entry| entry.path() == file).unwrap();
         let library = kept.library(&entry).unwrap();
         assert_eq!(kept.library(&entry).unwrap(), library);
