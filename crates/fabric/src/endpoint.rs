@@ -119,7 +119,7 @@ impl Endpoint {
             self.reclaim();
         }
         let Some(slot) = self.free.pop() else { return false };
-        let (_, len) = self.sends.fill(slot, self.prefixes.0, bytes);
+        let len = self.sends.fill(slot, self.prefixes.0, bytes);
         let posted = self.objects.send(&self.sends, slot, len, to.0);
         if posted != Posted::Yes {
             self.free.push(slot);

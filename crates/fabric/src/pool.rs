@@ -67,14 +67,13 @@ impl Pool {
         unsafe { self.context(slot).cast::<u8>().add(CONTEXT_LEN) }
     }
 
-    /// Copies bytes into a slot that no operation uses, after its prefix; returns the pointer and the length of both.
-    /// Bytes that do not fit are cut off.
-    pub fn fill(&mut self, slot: usize, prefix: usize, bytes: &[u8]) -> (*mut u8, usize) {
+    /// Copies bytes into a slot that no operation uses, after its prefix; returns the length of both. Bytes that do not
+    /// fit are cut off.
+    pub fn fill(&mut self, slot: usize, prefix: usize, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.data_len - prefix);
-        let data = self.data(slot);
         // SAFETY: the bytes lie within the slot, which the provider does not use now.
-        unsafe { data.add(prefix).copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        (data, prefix + len)
+        unsafe { self.data(slot).add(prefix).copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        prefix + len
     }
 
     /// Copies the content of a slot into `buffer`, where `len` bytes including the prefix have arrived. Returns the
@@ -96,9 +95,9 @@ mod tests {
         let mut pool = Pool::new(3, 140).unwrap();
         assert_eq!((pool.count(), pool.memory().1), (3, 3 * 256));
         for slot in 0..3 {
-            let (data, len) = pool.fill(slot, 40, &[slot as u8 + 1; 200]);
-            assert_eq!((data, len), (pool.data(slot), 140), "what does not fit is cut off");
-            assert_eq!((pool.slot(pool.context(slot)), pool.slot(data.cast())), (Some(slot), None));
+            assert_eq!(pool.fill(slot, 40, &[slot as u8 + 1; 200]), 140, "what does not fit is cut off");
+            let slots = (pool.slot(pool.context(slot)), pool.slot(pool.data(slot).cast()));
+            assert_eq!(slots, (Some(slot), None));
             assert_eq!(pool.context(slot) as usize % ALIGN, 0);
         }
         let mut buffer = [0; 99];

@@ -6,7 +6,7 @@
 //! endpoints are of one kind: they have the same protocol and format of addresses.
 
 use crate::library::{Error, Library};
-use crate::sys::{self, Info};
+use crate::sys::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr};
 use core::ffi::CStr;
 use core::ptr;
 
@@ -24,9 +24,15 @@ pub struct Found {
     first: *mut Info,
 }
 
-/// One of the providers in [`Found`].
+/// One of the providers in [`Found`], with copies of the parts of its description.
 #[derive(Clone, Copy)]
-pub struct Choice<'a>(&'a Info);
+pub struct Choice<'a> {
+    info: &'a Info,
+    endpoint: EpAttr,
+    domain: DomainAttr,
+    sending: TxAttr,
+    receiving: RxAttr,
+}
 
 impl Drop for Found {
     fn drop(&mut self) {
@@ -61,7 +67,11 @@ impl Found {
             // SAFETY: this value owns the list, and nothing changes it.
             let info = unsafe { next.as_ref() }?;
             next = info.next;
-            Some(Choice(info))
+            // SAFETY: the library fills in all parts.
+            let (endpoint, domain) = unsafe { (*info.ep_attr, *info.domain_attr) };
+            // SAFETY: as above.
+            let (sending, receiving) = unsafe { (*info.tx_attr, *info.rx_attr) };
+            Some(Choice { info, endpoint, domain, sending, receiving })
         })
         .filter(Choice::is_suitable)
     }
@@ -69,17 +79,17 @@ impl Found {
 
 impl Choice<'_> {
     pub fn info(&self) -> *mut Info {
-        ptr::from_ref(self.0).cast_mut()
+        ptr::from_ref(self.info).cast_mut()
     }
 
     fn is_suitable(&self) -> bool {
         // SAFETY: the library fills in all parts; the name is text or null.
-        let (endpoint, name) = unsafe {
-            let name = (*self.0.fabric_attr).prov_name;
-            (&*self.0.ep_attr, if name.is_null() { c"" } else { CStr::from_ptr(name) })
+        let name = unsafe {
+            let name = (*self.info.fabric_attr).prov_name;
+            if name.is_null() { c"" } else { CStr::from_ptr(name) }
         };
-        endpoint.kind == sys::EP_DGRAM
-            && endpoint.max_msg_size >= DATAGRAM_LEN_MIN
+        self.endpoint.kind == sys::EP_DGRAM
+            && self.endpoint.max_msg_size >= DATAGRAM_LEN_MIN
             && !name.to_bytes().contains(&b';')
             && !self.is_link_local()
     }
@@ -88,51 +98,43 @@ impl Choice<'_> {
     fn is_link_local(&self) -> bool {
         // Offset of the address in `struct sockaddr_in6`.
         const AT: usize = 8;
-        if self.0.addr_format != sys::SOCKADDR_IN6 || self.0.src_addrlen < AT + 16 || self.0.src_addr.is_null() {
+        let Info { addr_format, src_addrlen, src_addr, .. } = self.info;
+        if *addr_format != sys::SOCKADDR_IN6 || *src_addrlen < AT + 16 || src_addr.is_null() {
             return false;
         }
         // SAFETY: the address has at least `AT + 16` bytes, as checked above.
-        let ip = unsafe { self.0.src_addr.cast::<u8>().add(AT).cast::<[u8; 2]>().read() };
+        let ip = unsafe { src_addr.cast::<u8>().add(AT).cast::<[u8; 2]>().read() };
         ip[0] == 0xfe && ip[1] & 0xc0 == 0x80
     }
 
     /// Bytes that are equal for endpoints that understand each other, and different for others.
     pub fn kind(&self) -> [u8; KIND_LEN] {
-        // SAFETY: the library fills in all parts.
-        let protocol = unsafe { (*self.0.ep_attr).protocol };
         let mut kind = [0; KIND_LEN];
-        kind[..4].copy_from_slice(&protocol.to_le_bytes());
-        kind[4..].copy_from_slice(&self.0.addr_format.to_le_bytes());
+        kind[..4].copy_from_slice(&self.endpoint.protocol.to_le_bytes());
+        kind[4..].copy_from_slice(&self.info.addr_format.to_le_bytes());
         kind
     }
 
     pub fn datagram_len(&self) -> usize {
-        // SAFETY: the library fills in all parts.
-        unsafe { (*self.0.ep_attr).max_msg_size }.min(DATAGRAM_LEN_MAX)
+        self.endpoint.max_msg_size.min(DATAGRAM_LEN_MAX)
     }
 
     /// Maximum numbers of sends and of receives in progress.
     pub fn depths(&self) -> (usize, usize) {
-        // SAFETY: the library fills in all parts.
-        unsafe { ((*self.0.tx_attr).size.max(1), (*self.0.rx_attr).size.max(1)) }
+        (self.sending.size.max(1), self.receiving.size.max(1))
     }
 
     /// Number of bytes that the provider needs in front of each send, and of each receive.
     pub fn prefixes(&self) -> (usize, usize) {
-        // SAFETY: the library fills in all parts.
-        let (len, sending, receiving) =
-            unsafe { ((*self.0.ep_attr).msg_prefix_size, (*self.0.tx_attr).mode, (*self.0.rx_attr).mode) };
-        let prefix = |mode: u64| if mode & sys::MODE_MSG_PREFIX != 0 { len } else { 0 };
-        (prefix(sending), prefix(receiving))
+        let prefix = |mode| if mode & sys::MODE_MSG_PREFIX != 0 { self.endpoint.msg_prefix_size } else { 0 };
+        (prefix(self.sending.mode), prefix(self.receiving.mode))
     }
 
     pub fn wants_registered_memory(&self) -> bool {
-        // SAFETY: the library fills in all parts.
-        unsafe { (*self.0.domain_attr).mr_mode & sys::MR_LOCAL != 0 }
+        self.domain.mr_mode & sys::MR_LOCAL != 0
     }
 
     pub fn av_type(&self) -> core::ffi::c_int {
-        // SAFETY: the library fills in all parts.
-        unsafe { (*self.0.domain_attr).av_type }
+        self.domain.av_type
     }
 }

@@ -60,6 +60,7 @@ pub struct Info {
 
 /// The beginning of `struct fi_tx_attr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct TxAttr {
     pub caps: u64,
     pub mode: u64,
@@ -72,6 +73,7 @@ pub struct TxAttr {
 
 /// The beginning of `struct fi_rx_attr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct RxAttr {
     pub caps: u64,
     pub mode: u64,
@@ -84,6 +86,7 @@ pub struct RxAttr {
 
 /// The beginning of `struct fi_ep_attr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct EpAttr {
     pub kind: c_int,
     pub protocol: u32,
@@ -94,6 +97,7 @@ pub struct EpAttr {
 
 /// The beginning of `struct fi_domain_attr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct DomainAttr {
     pub domain: *mut Domain,
     pub name: *mut c_char,

@@ -35,7 +35,10 @@ macro_rules! plain {
     )*};
 }
 
-plain!(c_int, c_uint, c_long, isize, usize, u64, *const c_void, *mut c_void, *mut c_char, *mut u64, *mut libc::pid_t);
+plain! {
+    c_int, c_uint, c_long, isize, usize, u64, *const c_void, *mut c_void, *mut c_char, *mut u64, *mut usize,
+    *mut libc::pid_t
+}
 
 /// A C string passed by the caller, or null. It is read only when its text is asked for: if no files are staged, an
 /// invalid pointer reaches only the kernel, which reports it.
@@ -149,9 +152,9 @@ impl<'a> NewWords<'a> {
     }
 }
 
-/// Defines a function that replaces the C library's function of this name. Its body works on [`Argument`] types.
+/// Defines functions that replace the C library's functions of these names. Their bodies work on [`Argument`] types.
 macro_rules! interposed {
-    ($(#[$note:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
+    ($($(#[$note:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block)*) => {$(
         $(#[$note])*
         ///
         /// # Safety
@@ -164,6 +167,6 @@ macro_rules! interposed {
             $(let $argument = unsafe { <$type as $crate::arguments::Argument>::from_c($argument) };)*
             $body
         }
-    };
+    )*};
 }
 pub(crate) use interposed;

@@ -5,7 +5,7 @@
 //! program this library searches in the same order (`search`) and gives the loader the result. If it lacks information
 //! for the search, the loader searches by itself.
 
-use crate::arguments::{Argument, CText, interposed};
+use crate::arguments::{CText, interposed};
 use crate::kernel::{self, File};
 use crate::search::{Folders, Has, first};
 use crate::staged::{Staged, staged};
@@ -74,28 +74,6 @@ fn state() -> &'static mut State {
     unsafe { &mut *STATE.0.get() }
 }
 
-/// The audit interface's cookie of a loaded object: memory of the loader that holds a number for the object.
-pub struct Cookie(*mut usize);
-
-impl Argument for Cookie {
-    type C = *mut usize;
-
-    unsafe fn from_c(given: *mut usize) -> Self {
-        Cookie(given)
-    }
-
-    fn to_c(self) -> *mut usize {
-        self.0
-    }
-}
-
-impl Cookie {
-    fn number(&self) -> Option<usize> {
-        // SAFETY: the loader passes a pointer to a cookie of its own, or null.
-        unsafe { self.0.as_ref() }.copied()
-    }
-}
-
 interposed! {
     fn la_version(offered: c_uint) -> c_uint {
         // The result 0 turns auditing off. All versions of the audit interface have what is used here, but on aarch64
@@ -103,15 +81,14 @@ interposed! {
         let is_safe = cfg!(not(target_arch = "aarch64")) || offered >= 2;
         if is_safe && staged().is_some() { offered } else { 0 }
     }
-}
 
-interposed! {
     /// Renames a copied library in the loader to its original, so that `dladdr` reports that path, and notes the
     /// directories in which this library's own dependencies are searched.
-    fn la_objopen(object: *mut c_void, _namespace: isize, cookie: Cookie) -> c_uint {
+    fn la_objopen(object: *mut c_void, _namespace: isize, cookie: *mut usize) -> c_uint {
         let Some(staged) = staged() else { return 0 };
         // SAFETY: the loader passes one of its objects, whose name ends with a zero, and whose dynamic section ends
-        // with a null. The original's name is the end of the same memory, which the loader has made for this name.
+        // with a null. The original's name is the end of the same memory, which the loader has made for this name. The
+        // cookie is memory of the loader, or null.
         unsafe {
             let object = &mut *object.cast::<LinkMap>();
             if object.name.is_null() {
@@ -121,14 +98,12 @@ interposed! {
             if let Some(original) = staged.map.original(name).filter(|original| !original.is_empty()) {
                 core::ptr::copy(original.as_ptr(), object.name.cast(), original.len() + 1);
             }
-            learn(staged, object, cookie.number().unwrap_or_default());
+            learn(staged, object, cookie.as_ref().copied().unwrap_or_default());
         }
         0
     }
-}
 
-interposed! {
-    fn la_objsearch(name: CText<'_>, cookie: Cookie, flag: c_uint) -> *const c_char {
+    fn la_objsearch(name: CText<'_>, cookie: *mut usize, flag: c_uint) -> *const c_char {
         let given = name.as_ptr();
         let (Some(staged), Some(text)) = (staged(), name.bytes()) else { return given };
         if text.contains(&b'$') {
@@ -136,8 +111,9 @@ interposed! {
             return given;
         }
         if !text.contains(&b'/') {
-            let object = cookie.number().filter(|_| flag == ORIGINAL);
-            return object.and_then(|object| state().library(staged, text, object)).unwrap_or(given);
+            // SAFETY: the loader passes a pointer to a cookie of its own, which holds a number for the object, or null.
+            let object = unsafe { cookie.as_ref() }.filter(|_| flag == ORIGINAL);
+            return object.and_then(|object| state().library(staged, text, *object)).unwrap_or(given);
         }
         let mut walk = Walk::new();
         match staged.resolve(&mut walk, text, None, true) {

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Argument, CText, interposed};
 use crate::means::{Use, changing};
-use crate::real::{call_real, fail};
+use crate::real::{call_real, fail, null};
 use crate::staged::{look, names_open_copy, staged};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use wireup_redirect::{Found, Walk};
@@ -164,4 +164,46 @@ changes_two! {
         [from, from_folder, Role::Linked { follows: flags & libc::AT_SYMLINK_FOLLOW != 0 }],
         to_folder: c_int, [to, to_folder], flags: c_int
     );
+}
+
+/// The error, if a file named after this template would be a copy, or would lie in a directory of copies.
+#[inline(never)]
+fn refused(path: CText<'_>) -> Option<c_int> {
+    let mut walk = Walk::new();
+    // An existing file with the template's name does not matter, since the name will change: the directory decides.
+    match changing(&mut walk, libc::AT_FDCWD, path, false, true) {
+        Use::Error(libc::EEXIST) => Some(libc::EROFS),
+        Use::Error(number) => Some(number),
+        // The C library must fill in the caller's template, so the path cannot be replaced; the kernel follows its
+        // links.
+        Use::Path(_) => None,
+    }
+}
+
+/// Replaces a function that creates a file or directory with a unique name.
+macro_rules! makes {
+    ($(fn $name:ident(path $(, $after:ident)*) -> $result:ty, $fail:path;)*) => {$(
+        interposed! {
+            fn $name(path: CText<'_> $(, $after: c_int)*) -> $result {
+                match refused(path) {
+                    Some(number) => $fail(number),
+                    None => call_real!($name(
+                        path.as_ptr().cast_mut() => *mut c_char $(, $after => c_int)*
+                    ) -> $result, $fail),
+                }
+            }
+        }
+    )*};
+}
+
+makes! {
+    fn mkstemp(path) -> c_int, fail;
+    fn mkstemp64(path) -> c_int, fail;
+    fn mkostemp(path, flags) -> c_int, fail;
+    fn mkostemp64(path, flags) -> c_int, fail;
+    fn mkstemps(path, suffix) -> c_int, fail;
+    fn mkstemps64(path, suffix) -> c_int, fail;
+    fn mkostemps(path, suffix, flags) -> c_int, fail;
+    fn mkostemps64(path, suffix, flags) -> c_int, fail;
+    fn mkdtemp(path) -> *mut c_char, null;
 }

@@ -33,12 +33,6 @@ fn real_execvpe(command: Command<'_>) -> c_int {
     ) -> c_int, by_path)
 }
 
-interposed! {
-    fn execve(path: CText<'_>, words: Words<'_>, env: Words<'_>) -> c_int {
-        execute(Command { path, words, env })
-    }
-}
-
 pub fn execute(command: Command<'_>) -> c_int {
     let mut plan = Plan::new();
     let start = plan.decide(HERE, command.path);
@@ -46,18 +40,18 @@ pub fn execute(command: Command<'_>) -> c_int {
 }
 
 interposed! {
+    fn execve(path: CText<'_>, words: Words<'_>, env: Words<'_>) -> c_int {
+        execute(Command { path, words, env })
+    }
+
     fn execv(path: CText<'_>, words: Words<'_>) -> c_int {
         execute(Command { path, words, env: real::environment() })
     }
-}
 
-interposed! {
     fn execvp(file: CText<'_>, words: Words<'_>) -> c_int {
         search_and_execute(Command { path: file, words, env: real::environment() })
     }
-}
 
-interposed! {
     fn execvpe(file: CText<'_>, words: Words<'_>, env: Words<'_>) -> c_int {
         search_and_execute(Command { path: file, words, env })
     }
@@ -107,12 +101,6 @@ fn in_folder(path: &mut Text, folder: &[u8], name: &[u8]) -> Option<()> {
     path.push(name)
 }
 
-interposed! {
-    fn fexecve(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
-        execute_open(fd, words, env)
-    }
-}
-
 fn execute_open(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
     let mut path = Text::new();
     if let Some(original) = staged().and_then(|staged| staged.original_of(fd, &mut path)) {
@@ -122,6 +110,10 @@ fn execute_open(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
 }
 
 interposed! {
+    fn fexecve(fd: c_int, words: Words<'_>, env: Words<'_>) -> c_int {
+        execute_open(fd, words, env)
+    }
+
     fn execveat(folder: c_int, path: CText<'_>, words: Words<'_>, env: Words<'_>, flags: c_int) -> c_int {
         let is_open = path.text().is_some_and(|path| path.is_empty()) && flags == libc::AT_EMPTY_PATH;
         if is_open && staged().is_some_and(|staged| staged.has(folder)) {

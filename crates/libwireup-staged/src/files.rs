@@ -247,9 +247,7 @@ interposed! {
     fn creat(path: CText<'_>, mode: Mode) -> c_int {
         created(path, mode)
     }
-}
 
-interposed! {
     fn creat64(path: CText<'_>, mode: Mode) -> c_int {
         created(path, mode)
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!   the loader of programs ── LD_AUDIT ──► audit, search ──────┐
 //!   open, stat, access, …  ── LD_PRELOAD ──► files, names ────┤
-//!   unlink, mkstemp, … ────── LD_PRELOAD ──► changes, temporary ──► means ──► staged: the map of this job
+//!   unlink, mkstemp, … ────── LD_PRELOAD ──► changes ─────────┼───► means ──► staged: the map of this job
 //!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘                └──► redirect (without I/O)
 //! ```
 //!
@@ -42,7 +42,6 @@ mod real;
 mod search;
 mod staged;
 mod start;
-mod temporary;
 #[cfg(test)]
 mod tests;
 mod words;

@@ -15,23 +15,17 @@ interposed! {
         // SAFETY: the caller's memory has `len` bytes.
         unsafe { read_link(libc::AT_FDCWD, path, into, len) }
     }
-}
 
-interposed! {
     fn __readlink_chk(path: CText<'_>, into: *mut c_char, len: usize, room: usize) -> isize {
         // SAFETY: the caller's memory has `room` bytes.
         unsafe { read_link(libc::AT_FDCWD, path, into, len.min(room)) }
     }
-}
 
-interposed! {
     fn __readlinkat_chk(folder: c_int, path: CText<'_>, into: *mut c_char, len: usize, room: usize) -> isize {
         // SAFETY: the caller's memory has `room` bytes.
         unsafe { read_link(folder, path, into, len.min(room)) }
     }
-}
 
-interposed! {
     fn readlinkat(folder: c_int, path: CText<'_>, into: *mut c_char, len: usize) -> isize {
         // SAFETY: the caller's memory has `len` bytes.
         unsafe { read_link(folder, path, into, len) }
@@ -75,16 +69,12 @@ interposed! {
         // SAFETY: the caller's memory has room for `PATH_MAX` bytes, or `into` is null.
         unsafe { real_path(path, into) }
     }
-}
 
-interposed! {
     fn __realpath_chk(path: CText<'_>, into: *mut c_char, _room: usize) -> *mut c_char {
         // SAFETY: the caller's memory has room for `PATH_MAX` bytes, or `into` is null.
         unsafe { real_path(path, into) }
     }
-}
 
-interposed! {
     fn canonicalize_file_name(path: CText<'_>) -> *mut c_char {
         // SAFETY: `into` is null, so no memory of the caller is written.
         unsafe { real_path(path, ptr::null_mut()) }
@@ -152,9 +142,7 @@ interposed! {
         };
         real::returned(harmless(Harmless::ChangeFolder, [used as usize, 0, 0, 0])) as c_int
     }
-}
 
-interposed! {
     fn chroot(path: CText<'_>) -> c_int {
         let result = harmless(Harmless::ChangeRoot, [path.as_ptr() as usize, 0, 0, 0]);
         if result == 0 {
@@ -162,9 +150,7 @@ interposed! {
         }
         real::returned(result) as c_int
     }
-}
 
-interposed! {
     fn fchdir(fd: c_int) -> c_int {
         let mut path = Text::new();
         if let Some(original) = staged().and_then(|staged| staged.original_of(fd, &mut path)) {

@@ -14,11 +14,9 @@ use core::ptr;
 use wireup_redirect::program::{BEGIN_LEN, Program, program};
 use wireup_redirect::{Found, Text, Walk};
 
-/// Most arguments of a script for which the list is built on the stack; a longer list gets memory from the kernel.
-const WORDS_SMALL: usize = 64;
-/// How many words more than the caller's a script's list may have: the interpreter, its argument, the script, and the
-/// null at the end.
-const WORDS_MORE: usize = 4;
+/// Length of a list of arguments, with the null at its end, that is built on the stack; a longer list gets memory from
+/// the kernel.
+const WORDS_SMALL: usize = 68;
 
 /// The program that a caller wants to start, with its arguments and environment.
 #[derive(Clone, Copy)]
@@ -157,24 +155,32 @@ impl Plan {
         call: Call<'_>,
     ) -> Result<c_int, c_int> {
         let interpreter = word(&self.begin, self.interpreter);
-        let room = words.all().count() + WORDS_MORE;
-        let mut small = [ptr::null(); WORDS_SMALL + WORDS_MORE];
-        let mut large = if room > small.len() { Pages::new(room * size_of::<usize>()) } else { None };
-        let room = match &mut large {
-            Some(pages) => pages.split(room).map(|(list, _)| list),
-            None => small.get_mut(..room),
-        };
         let argument = self.argument.map(|at| CText::from(word(&self.begin, at)));
         let begin = [Some(CText::from(interpreter)), argument, Some(path)];
-        let list = room.and_then(NewWords::new).and_then(|mut list| {
-            begin.into_iter().flatten().chain(words.all().skip(1)).try_for_each(|word| list.push(word))?;
-            Some(list)
-        });
-        let list = list.ok_or(libc::ENOMEM)?;
+        let all = begin.into_iter().flatten().chain(words.all().skip(1));
         let path = if is_copy { self.walk.copy() } else { interpreter };
-        let command = Command { path: path.into(), words: list.words(), env };
-        Ok(if is_copy { with_library(staged, command, call) } else { call(command) })
+        with_list(words.all().count() + begin.len(), all, |words| {
+            let command = Command { path: path.into(), words, env };
+            if is_copy { with_library(staged, command, call) } else { call(command) }
+        })
     }
+}
+
+/// Calls `call` with a list of these words, of which there are at most `count`; the error is `ENOMEM`.
+pub fn with_list<'a>(
+    count: usize,
+    mut words: impl Iterator<Item = CText<'a>>,
+    call: impl FnOnce(Words<'_>) -> c_int,
+) -> Result<c_int, c_int> {
+    let (mut small, room) = ([ptr::null(); WORDS_SMALL], count + 1);
+    let mut large = if room > small.len() { Pages::new(room * size_of::<usize>()) } else { None };
+    let room = match &mut large {
+        Some(pages) => pages.split(room).map(|(list, _)| list),
+        None => small.get_mut(..room),
+    };
+    let mut list = room.and_then(NewWords::new).ok_or(libc::ENOMEM)?;
+    words.try_for_each(|word| list.push(word)).ok_or(libc::ENOMEM)?;
+    Ok(call(list.words()))
 }
 
 /// The zero-terminated text that begins at `at`.

@@ -234,7 +234,6 @@ fn every_exported_name_has_a_function() {
         include_str!("exec.rs"),
         include_str!("files.rs"),
         include_str!("names.rs"),
-        include_str!("temporary.rs"),
         include_str!("words.rs"),
     ];
     let list = include_str!("../abi/libwireup-staged.map");

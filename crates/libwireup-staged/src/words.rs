@@ -3,22 +3,17 @@
 //! Stable Rust cannot define variadic functions. So a few assembler instructions pass the places of the arguments: the
 //! first ones are in registers, the rest on the stack.
 
-use crate::arguments::{Argument, CText, NewWords, Words};
+use crate::arguments::{Argument, CText, Words};
 use crate::exec::{execute, search_and_execute};
-use crate::kernel::Pages;
 use crate::real;
-use crate::start::Command;
+use crate::start::{Command, returned, with_list};
 use core::arch::global_asm;
 use core::ffi::{c_char, c_int};
-use core::ptr;
 
 #[cfg(target_arch = "x86_64")]
 const IN_REGISTERS: usize = 5;
 #[cfg(target_arch = "aarch64")]
 const IN_REGISTERS: usize = 7;
-
-/// Number of arguments for which the list needs no memory from the kernel.
-const SMALL: usize = 64;
 
 /// Pushes the argument registers, calls `$to` with the address of these and of the arguments on the stack, and returns.
 #[cfg(target_arch = "x86_64")]
@@ -96,17 +91,7 @@ impl Given {
         while !word(count).is_null() {
             count += 1;
         }
-        let mut small = [ptr::null(); SMALL];
-        let mut large = if count < SMALL { None } else { Pages::new((count + 1) * size_of::<usize>()) };
-        let room = match &mut large {
-            Some(pages) => pages.split(count + 1).map(|(list, _)| list),
-            None => small.get_mut(..count + 1),
-        };
-        let list = room.and_then(NewWords::new).and_then(|mut list| {
-            (0..count).try_for_each(|at| list.push(word(at)))?;
-            Some(list)
-        });
-        list.map_or_else(|| real::fail(libc::ENOMEM), |list| call(list.words(), count))
+        returned(with_list(count, (0..count).map(word), |words| call(words, count)))
     }
 }
 

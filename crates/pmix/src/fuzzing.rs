@@ -83,25 +83,15 @@ fn list(input: &mut &[u8], depth: u8) -> (Infos, Vec<(&'static CStr, Written)>) 
                 infos.flag(key, value);
                 Written::Flag(value)
             }
-            1 => {
+            kind @ 1..=4 => {
                 let value = number(input);
-                infos.u32(key, value);
-                Written::Number(value.into())
-            }
-            2 => {
-                let value = number(input) as u16;
-                infos.u16(key, value);
-                Written::Number(value.into())
-            }
-            3 => {
-                let value = number(input);
-                infos.size(key, value as usize);
-                Written::Number(value.into())
-            }
-            4 => {
-                let value = number(input);
-                infos.rank(key, value);
-                Written::Number(value.into())
+                match kind {
+                    1 => infos.u32(key, value),
+                    2 => infos.u16(key, value as u16),
+                    3 => infos.size(key, value as usize),
+                    _ => infos.rank(key, value),
+                };
+                Written::Number(if kind == 2 { (value as u16).into() } else { value.into() })
             }
             5 => {
                 let value = String::from_utf8_lossy(some(input));

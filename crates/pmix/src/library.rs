@@ -4,7 +4,7 @@
 //! library is never closed.
 
 use crate::infos::{Infos, c_text};
-use crate::sys::functions::Functions;
+use crate::sys::Functions;
 use crate::sys::types::Status;
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_char};
@@ -148,22 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_named_with_the_package_to_install() {
-        let error = open(Some("/nowhere/libpmix.so.2")).err().expect("there is no such file");
-        assert!(error.contains("/nowhere/libpmix.so.2"), "{error}");
-        assert!(error.contains("install libpmix2"), "{error}");
-    }
-
-    #[test]
-    fn a_file_that_is_no_library_is_named_once() {
-        let error = open(Some("/etc/passwd")).err().expect("it is a text file");
-        assert_eq!(error.matches("/etc/passwd").count(), 1, "{error}");
-        assert!(error.starts_with("/etc/passwd: ") && error.contains("install libpmix2"), "{error}");
-    }
-
-    #[test]
-    fn another_library_is_not_accepted_as_pmix() {
-        let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library");
-        assert!(error.contains("not a PMIx library"), "{error}");
+    fn a_file_that_is_not_the_library_is_named_once_with_what_to_do() {
+        for (file, begins, problem) in [
+            ("/nowhere/libpmix.so.2", "no PMIx library (/nowhere/libpmix.so.2", "cannot open"),
+            ("/etc/passwd", "/etc/passwd: ", "invalid ELF header"),
+            ("libc.so.6", "libc.so.6: ", "not a PMIx library"),
+        ] {
+            let error = open(Some(file)).err().expect("it is not the PMIx library");
+            assert!(error.starts_with(begins) && error.matches(file).count() == 1, "{error}");
+            assert!(error.contains(problem) && error.contains("install libpmix2"), "{error}");
+        }
     }
 }

@@ -25,8 +25,6 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// # Errors
-    /// No descriptor is left.
     pub fn new(socket: OwnedFd) -> Result<Outbox, Errno> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Outbox { socket, wake, waiting: Mutex::default() })

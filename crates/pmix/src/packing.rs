@@ -1,7 +1,7 @@
 //! Packs values and infos into bytes in the library's own format, because other nodes use the same library.
 
+use crate::sys::Functions;
 use crate::sys::constants::{kind, status};
-use crate::sys::functions::Functions;
 use crate::sys::types::{PmixDataBuffer, PmixInfo, PmixValue};
 use bytes::Bytes;
 use std::ffi::c_void;
@@ -28,48 +28,36 @@ pub fn pack_infos(functions: &Functions, infos: &[PmixInfo]) -> Option<Bytes> {
     Some(buffer.bytes())
 }
 
-/// Values that the library has unpacked; the library frees their memory when this list is dropped.
-pub struct Unpacked<'a, T: HoldsValue> {
-    pub values: Vec<T>,
+/// Infos whose values the library has unpacked; the library frees their memory when this list is dropped.
+pub struct Unpacked<'a> {
+    pub infos: Vec<PmixInfo>,
     functions: &'a Functions,
 }
 
-impl<T: HoldsValue> Drop for Unpacked<'_, T> {
+impl Drop for Unpacked<'_> {
     fn drop(&mut self) {
-        for value in &mut self.values {
+        for info in &mut self.infos {
             // SAFETY: the library has filled in the value; it is not used afterwards.
-            unsafe { (self.functions.value_destruct)(value.value()) };
+            unsafe { (self.functions.value_destruct)(&mut info.value) };
         }
     }
 }
 
-pub trait HoldsValue {
-    fn value(&mut self) -> *mut PmixValue;
+fn empty_info() -> PmixInfo {
+    // SAFETY: all zeros is a valid info with an empty key and no value.
+    unsafe { std::mem::zeroed() }
 }
 
-impl HoldsValue for PmixValue {
-    fn value(&mut self) -> *mut PmixValue {
-        self
-    }
+/// Unpacks a value; the result is one info without a key.
+pub fn unpack_value<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpacked<'a>> {
+    let mut info = empty_info();
+    Unpack::new(bytes).unpack(functions, std::ptr::from_mut(&mut info.value).cast(), 1, kind::VALUE)?;
+    Some(Unpacked { infos: vec![info], functions })
 }
 
-impl HoldsValue for PmixInfo {
-    fn value(&mut self) -> *mut PmixValue {
-        &mut self.value
-    }
-}
-
-pub fn unpack_value<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpacked<'a, PmixValue>> {
-    let mut buffer = Unpack::new(bytes);
-    // SAFETY: all zeros is a valid value of kind `UNDEF`.
-    let mut values: Vec<PmixValue> = vec![unsafe { std::mem::zeroed() }];
-    buffer.unpack(functions, values.as_mut_ptr().cast(), 1, kind::VALUE)?;
-    Some(Unpacked { values, functions })
-}
-
-pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpacked<'a, PmixInfo>> {
+pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpacked<'a>> {
     if bytes.is_empty() {
-        return Some(Unpacked { values: Vec::new(), functions });
+        return Some(Unpacked { infos: Vec::new(), functions });
     }
     let mut buffer = Unpack::new(bytes);
     let mut count = 0usize;
@@ -77,13 +65,12 @@ pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpack
     if count > INFOS_MAX {
         return None;
     }
-    // SAFETY: all zeros is a valid info with an empty key and no value.
-    let mut infos = Unpacked { values: vec![unsafe { std::mem::zeroed::<PmixInfo>() }; count], functions };
+    let mut unpacked = Unpacked { infos: vec![empty_info(); count], functions };
     if count > 0 {
         // `count` was checked above, so the cast loses nothing.
-        buffer.unpack(functions, infos.values.as_mut_ptr().cast(), count as i32, kind::INFO)?;
+        buffer.unpack(functions, unpacked.infos.as_mut_ptr().cast(), count as i32, kind::INFO)?;
     }
-    Some(infos)
+    Some(unpacked)
 }
 
 /// A buffer that the library fills with packed data.

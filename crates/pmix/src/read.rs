@@ -1,6 +1,6 @@
 //! Reads the library's data: infos, values, names.
 
-use crate::sys::constants::kind;
+use crate::sys::constants::{key, kind};
 use crate::sys::types::{PmixInfo, PmixProc, PmixValue};
 use std::ffi::{CStr, c_char};
 
@@ -29,6 +29,14 @@ impl<'a> View<'a> {
 
     pub fn is_true(self, key: &CStr) -> bool {
         self.find(key).is_some_and(Read::is_true)
+    }
+
+    /// The client's timeout in seconds; `None`: the client has set no timeout, or zero.
+    pub fn timeout_s(self) -> Option<u32> {
+        self.find(key::TIMEOUT)
+            .and_then(Read::number)
+            .and_then(|seconds| u32::try_from(seconds).ok())
+            .filter(|&s| s > 0)
     }
 
     pub fn as_slice(self) -> &'a [PmixInfo] {
@@ -183,7 +191,6 @@ pub fn text_in(array: &[c_char]) -> &CStr {
 mod tests {
     use super::*;
     use crate::infos::Infos;
-    use crate::sys::constants::key;
 
     #[test]
     fn flags_are_tested_by_value() {

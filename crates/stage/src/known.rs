@@ -122,9 +122,6 @@ impl Known {
     }
 
     /// Writes the cache file, if there are new values; returns `false` if there are none.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<bool> {
         if self.new.is_empty() {
             return Ok(false);

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Nothing here knows agents: a stream is bytes, answers are lines. `image` makes a set a file system that the kernel
-//! can mount, [`receiving`] writes what arrives, [`gather`] brings files back after a job, [`file_system`] and `mounts`
-//! look at what is mounted.
+//! can mount, [`receiving`] writes what arrives, [`gather`] brings files back after a job, [`file_system`] looks
+//! at what is mounted.
 
 pub mod answer;
 pub mod digests;
@@ -18,7 +18,6 @@ pub mod file_system;
 pub mod gather;
 mod image;
 pub mod known;
-mod mounts;
 pub mod receive;
 pub mod receiving;
 pub mod send;

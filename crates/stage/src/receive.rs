@@ -91,7 +91,7 @@ mod tests {
     use crate::send::{Next, Sending};
     use crate::set::Set;
     use crate::stream::Buffered;
-    use crate::testing::look;
+    use crate::testing::{folder_with, look, noise};
     use std::fs;
 
     fn pull(sending: &mut Sending, bytes_max: usize) -> Vec<u8> {
@@ -130,12 +130,10 @@ mod tests {
 
     #[test]
     fn nodes_receive_what_they_lack() {
-        let files = tempfile::tempdir().unwrap();
+        let files = folder_with([("one", &[1; 5_000][..]), ("two", &[2; 6_000])]);
         let homes: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         let stores: Vec<Store> =
             homes.iter().map(|home| Store::open(&home.path().join("store"), 1 << 20).unwrap()).collect();
-        fs::write(files.path().join("one"), [1; 5_000]).unwrap();
-        fs::write(files.path().join("two"), [2; 6_000]).unwrap();
         let set = Set::collect([files.path()]).unwrap();
         assert!(send(&set, &stores).iter().all(|end| *end == Some(Answer::Kept)));
         for store in &stores {
@@ -154,8 +152,7 @@ mod tests {
 
     #[test]
     fn the_manifest_waits_for_the_first_node_and_contents_wait_for_all() {
-        let files = tempfile::tempdir().unwrap();
-        fs::write(files.path().join("one"), [1; 5_000]).unwrap();
+        let files = folder_with([("one", &[1; 5_000][..])]);
         let set = Set::collect([files.path()]).unwrap();
         let mut sending = Sending::new(&set, 3);
         assert!(!pull(&mut sending, 1_000).is_empty());
@@ -172,10 +169,8 @@ mod tests {
 
     #[test]
     fn a_damaged_content_is_sent_again_and_no_other() {
-        let (files, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let noise = |seed: u32| (0..600_000u32).map(|at| (at.wrapping_mul(seed) >> 13) as u8).collect::<Vec<u8>>();
-        fs::write(files.path().join("one"), noise(2_654_435_761)).unwrap();
-        fs::write(files.path().join("two"), noise(2_246_822_519)).unwrap();
+        let files = folder_with([("one", &noise(1, 600_000)[..]), ("two", &noise(2, 600_000))]);
+        let home = tempfile::tempdir().unwrap();
         let set = Set::collect([files.path()]).unwrap();
         let store = Store::open(&home.path().join("store"), 0).unwrap();
         let mut sending = Sending::new(&set, 1);
@@ -204,8 +199,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_breaks_off_and_a_store_without_room_are_told() {
-        let (files, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::write(files.path().join("one"), [1; 5_000]).unwrap();
+        let (files, home) = (folder_with([("one", &[1; 5_000][..])]), tempfile::tempdir().unwrap());
         let set = Set::collect([files.path()]).unwrap();
         let small = [Store::open(&home.path().join("store"), 1_000).unwrap()];
         let mut sending = Sending::new(&set, 1);

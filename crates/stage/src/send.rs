@@ -143,7 +143,8 @@ impl<'a> Sending<'a> {
         self.nodes.iter().all(|node| node.end.is_some())
     }
 
-    /// Bytes of files that travel, and how many of them have been read.
+    /// The number of bytes of contents that have been read and made part of the stream, and the number that nodes have
+    /// asked for so far. A content that is sent again counts again.
     pub fn progress(&self) -> (u64, u64) {
         (self.bytes_wanted.saturating_sub(self.sender.bytes_left()), self.bytes_wanted)
     }

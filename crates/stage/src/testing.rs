@@ -4,12 +4,24 @@ use crate::image::mounted::may_mount;
 use crate::set::{Entry, Set};
 use crate::store::{Form, InUse, Result, Store};
 use crate::stream::{Piece, Receiver, Sender};
+use std::fs;
 use std::path::Path;
 use std::thread;
 
 /// A folder for a store: in memory, as stores are.
 pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A folder with these files.
+pub(crate) fn folder_with<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    folder
 }
 
 /// Bytes that LZ4 cannot compress.
@@ -31,13 +43,6 @@ pub(crate) fn forms() -> Vec<Form> {
     forms
 }
 
-/// Passes to `take` what a sender has to send until it must wait for answers.
-pub(crate) fn pull(sender: &mut Sender, mut take: impl FnMut(Vec<u8>)) {
-    while let Some(part) = sender.next_part().unwrap() {
-        take(part);
-    }
-}
-
 /// Sends a set to a store; returns how many bytes of contents were sent.
 pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
     let mut receiving = store.receive(set.clone())?;
@@ -45,14 +50,14 @@ pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
     sender.want_set();
     sender.want(receiving.missing());
     let (bytes, mut receiver) = (sender.bytes_left(), Receiver::default());
-    pull(&mut sender, |part| {
+    while let Some(part) = sender.next_part().unwrap() {
         let mut rest = &part[..];
         while let Some(piece) = receiver.next_piece(&mut rest).unwrap() {
             if let Piece::Clusters { clusters, bytes } = piece {
                 receiving.write(&clusters, bytes).unwrap();
             }
         }
-    });
+    }
     receiving.finish()?;
     Ok(bytes)
 }

@@ -2,6 +2,8 @@
 //! the format.
 
 mod decoders;
+#[path = "../../../dev/fuzz/replay.rs"]
+mod replay;
 
 use std::fs;
 use std::path::Path;
@@ -27,17 +29,12 @@ fn stream(part: u8) -> Vec<u8> {
 
 #[test]
 fn every_corpus_file_passes_the_decoder() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/fuzz/corpus/stage");
     if std::env::var_os("BLESS").is_some() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/fuzz/corpus/stage");
         for (name, part) in [("whole", 0), ("in-parts", 5)] {
             fs::write(corpus.join(name), stream(part)).expect("a file of the corpus");
         }
     }
-    let files: Vec<_> = fs::read_dir(&corpus).expect("a corpus").map(|file| file.expect("an entry").path()).collect();
-    assert!(!files.is_empty(), "the corpus is empty");
-    for file in files {
-        println!("{}", file.display());
-        decoders::stream(&fs::read(&file).expect("a readable file"));
-    }
+    replay::replay(&[("stage", decoders::stream)]);
     decoders::stream(&stream(9));
 }

@@ -73,7 +73,7 @@ impl Worker {
     /// # Errors
     /// The library is missing, or it finds no network.
     pub fn open() -> Result<Worker, UcxError> {
-        let library::Opened { functions, context, worker } = library::open()?;
+        let (functions, context, worker) = library::open()?;
         let mut opened = Worker {
             functions,
             context,
@@ -129,12 +129,6 @@ impl Worker {
             err_mode: sys::ERR_HANDLING_PEER,
             err_callback: Some(on_error),
             err_arg: (&raw mut *self.broken).cast(),
-            user_data: ptr::null_mut(),
-            flags: 0,
-            sockaddr: sys::SockAddr { addr: ptr::null(), addrlen: 0 },
-            conn_request: ptr::null_mut(),
-            name: ptr::null(),
-            local_sockaddr: sys::SockAddr { addr: ptr::null(), addrlen: 0 },
         };
         let mut ep = ptr::null_mut();
         // SAFETY: the worker is alive; the address is that of another worker, sent by an authenticated agent, and is
@@ -226,7 +220,7 @@ impl Worker {
     /// Closes an endpoint and discards sends in progress on it.
     pub fn close(&mut self, endpoint: Endpoint) {
         let Some(open) = self.endpoints.remove(&endpoint) else { return };
-        let param = RequestParam { op_attr_mask: sys::OP_FIELD_FLAGS, flags: sys::EP_CLOSE_FORCE, ..NO_PARAM };
+        let param = RequestParam { op_attr_mask: sys::OP_FIELD_FLAGS, flags: sys::EP_CLOSE_FORCE };
         // SAFETY: the endpoint is open and not used afterwards.
         let pointer = unsafe { (self.functions.ep_close)(open.handle, &param) };
         if let Ok(Some(request)) = outcome(pointer) {

@@ -34,12 +34,6 @@ pub enum UcxError {
     Call { what: &'static str, status: Status },
 }
 
-pub(crate) struct Opened {
-    pub functions: Functions,
-    pub context: Handle,
-    pub worker: Handle,
-}
-
 /// Environment variables that stay set as long as this value lives.
 struct Settings(Vec<&'static str>);
 
@@ -65,7 +59,8 @@ impl Drop for Settings {
     }
 }
 
-pub(crate) fn open() -> Result<Opened, UcxError> {
+/// Opens the library, and makes a context and a worker.
+pub(crate) fn open() -> Result<(Functions, Handle, Handle), UcxError> {
     let _settings = Settings::set();
     // SAFETY: the library's initialisers read the environment and prepare tables; it is never closed.
     let library = unsafe { Library::open(Some(SONAME), RTLD_NOW | RTLD_LOCAL) };
@@ -80,22 +75,11 @@ pub(crate) fn open() -> Result<Opened, UcxError> {
         return Err(UcxError::Version(format!("{major}.{minor}.{release}")));
     }
     let context = make_context(&functions)?;
-    let params = WorkerParams {
-        field_mask: 0,
-        thread_mode: 0,
-        cpu_mask: [0; 16],
-        events: 0,
-        user_data: ptr::null(),
-        event_fd: 0,
-        flags: 0,
-        name: ptr::null(),
-        am_alignment: 0,
-        client_id: 0,
-    };
+    let params = WorkerParams { field_mask: 0 };
     let mut worker = ptr::null_mut();
     // SAFETY: the context is alive; no field of the parameters is marked as set.
     match unsafe { (functions.worker_create)(context, &params, &mut worker) } {
-        OK => Ok(Opened { functions, context, worker }),
+        OK => Ok((functions, context, worker)),
         status => {
             // SAFETY: no object made from the context exists.
             unsafe { (functions.cleanup)(context) };
@@ -116,18 +100,8 @@ fn make_context(functions: &Functions) -> Result<Handle, UcxError> {
         // SAFETY: UCX copies the two strings.
         let _ = unsafe { (functions.config_modify)(config, name.as_ptr(), value.as_ptr()) };
     }
-    let params = Params {
-        field_mask: sys::PARAM_FIELD_FEATURES,
-        features: sys::FEATURE_TAG | sys::FEATURE_WAKEUP,
-        request_size: 0,
-        request_init: ptr::null(),
-        request_cleanup: ptr::null(),
-        tag_sender_mask: 0,
-        mt_workers_shared: 0,
-        estimated_num_eps: 0,
-        estimated_num_ppn: 0,
-        name: ptr::null(),
-    };
+    let features = sys::FEATURE_TAG | sys::FEATURE_WAKEUP;
+    let params = Params { field_mask: sys::PARAM_FIELD_FEATURES, features };
     let mut context = ptr::null_mut();
     // SAFETY: parameters and configuration live during the call, which keeps neither.
     let status = unsafe { (functions.init)(sys::API.0, sys::API.1, &params, config, &mut context) };

@@ -1,7 +1,8 @@
 //! The declarations of libucp that this crate uses: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (a test
 //! compares them with the headers of 1.13).
 //!
-//! Each structure carries a mask of the fields that are set, so a newer library does not read fields beyond ours.
+//! Each structure of parameters carries a mask of the fields that are set, and the library reads no others: so only the
+//! beginnings up to the last used field are declared.
 
 #![allow(non_camel_case_types)]
 
@@ -34,46 +35,22 @@ pub const ERR_HANDLING_PEER: c_int = 1;
 pub const OP_FIELD_FLAGS: u32 = 1 << 4;
 pub const EP_CLOSE_FORCE: u32 = 1;
 
-/// `ucp_params_t`.
+/// The beginning of `ucp_params_t`.
 #[repr(C)]
 pub struct Params {
     pub field_mask: u64,
     pub features: u64,
-    pub request_size: usize,
-    pub request_init: *const c_void,
-    pub request_cleanup: *const c_void,
-    pub tag_sender_mask: u64,
-    pub mt_workers_shared: c_int,
-    pub estimated_num_eps: usize,
-    pub estimated_num_ppn: usize,
-    pub name: *const c_char,
 }
 
-/// `ucp_worker_params_t`.
+/// The beginning of `ucp_worker_params_t`.
 #[repr(C)]
 pub struct WorkerParams {
     pub field_mask: u64,
-    pub thread_mode: c_int,
-    pub cpu_mask: [u64; 16],
-    pub events: c_uint,
-    pub user_data: *const c_void,
-    pub event_fd: c_int,
-    pub flags: u64,
-    pub name: *const c_char,
-    pub am_alignment: usize,
-    pub client_id: u64,
-}
-
-/// `ucs_sock_addr_t`.
-#[repr(C)]
-pub struct SockAddr {
-    pub addr: *const c_void,
-    pub addrlen: u32,
 }
 
 pub type ErrorCallback = unsafe extern "C" fn(arg: *mut c_void, ep: Handle, status: Status);
 
-/// `ucp_ep_params_t`, with `ucp_err_handler_t` in it.
+/// The beginning of `ucp_ep_params_t`, with `ucp_err_handler_t` in it.
 #[repr(C)]
 pub struct EpParams {
     pub field_mask: u64,
@@ -81,27 +58,13 @@ pub struct EpParams {
     pub err_mode: c_int,
     pub err_callback: Option<ErrorCallback>,
     pub err_arg: *mut c_void,
-    pub user_data: *mut c_void,
-    pub flags: c_uint,
-    pub sockaddr: SockAddr,
-    pub conn_request: Handle,
-    pub name: *const c_char,
-    pub local_sockaddr: SockAddr,
 }
 
-/// `ucp_request_param_t`.
+/// The beginning of `ucp_request_param_t`.
 #[repr(C)]
 pub struct RequestParam {
     pub op_attr_mask: u32,
     pub flags: u32,
-    pub request: *mut c_void,
-    pub cb: *const c_void,
-    pub datatype: u64,
-    pub user_data: *mut c_void,
-    pub reply_buffer: *mut c_void,
-    pub memory_type: c_int,
-    pub recv_info: *mut c_void,
-    pub memh: *mut c_void,
 }
 
 /// `ucp_tag_recv_info_t`.
@@ -155,18 +118,7 @@ functions! {
 }
 
 /// Parameters of a request in which no field is set.
-pub const NO_PARAM: RequestParam = RequestParam {
-    op_attr_mask: 0,
-    flags: 0,
-    request: std::ptr::null_mut(),
-    cb: std::ptr::null(),
-    datatype: 0,
-    user_data: std::ptr::null_mut(),
-    reply_buffer: std::ptr::null_mut(),
-    memory_type: 0,
-    recv_info: std::ptr::null_mut(),
-    memh: std::ptr::null_mut(),
-};
+pub const NO_PARAM: RequestParam = RequestParam { op_attr_mask: 0, flags: 0 };
 
 /// Decodes a `ucs_status_ptr_t`.
 pub fn outcome(pointer: StatusPtr) -> Result<Option<*mut c_void>, Status> {

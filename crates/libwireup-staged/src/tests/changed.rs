@@ -3,12 +3,10 @@
 use super::*;
 use crate::changes::{
     __xmknod, __xmknodat, chmod, chown, fchmod, fchmodat, fchown, fchownat, fremovexattr, fsetxattr, futimens, futimes,
-    futimesat, lchmod, lchown, link, linkat, lremovexattr, lsetxattr, lutimes, mkdir, mkdirat, mkfifo, mkfifoat, mknod,
-    mknodat, remove, removexattr, rename, renameat, renameat2, rmdir, setxattr, symlink, symlinkat, truncate,
-    truncate64, unlink, unlinkat, utime, utimensat, utimes,
-};
-use crate::temporary::{
-    mkdtemp, mkostemp, mkostemp64, mkostemps, mkostemps64, mkstemp, mkstemp64, mkstemps, mkstemps64,
+    futimesat, lchmod, lchown, link, linkat, lremovexattr, lsetxattr, lutimes, mkdir, mkdirat, mkdtemp, mkfifo,
+    mkfifoat, mknod, mknodat, mkostemp, mkostemp64, mkostemps, mkostemps64, mkstemp, mkstemp64, mkstemps, mkstemps64,
+    remove, removexattr, rename, renameat, renameat2, rmdir, setxattr, symlink, symlinkat, truncate, truncate64,
+    unlink, unlinkat, utime, utimensat, utimes,
 };
 use std::boxed::Box;
 use std::ptr::null;

@@ -9,6 +9,7 @@ use crate::files::{
 use crate::names::{
     __readlink_chk, __readlinkat_chk, __realpath_chk, canonicalize_file_name, readlink, readlinkat, realpath,
 };
+use crate::search::{Folders, Has, first};
 use core::mem::MaybeUninit;
 use std::ptr::null_mut;
 
@@ -243,6 +244,39 @@ fn the_loader_is_led_to_copies() {
             assert!(asked(name).0, "{name:?}");
         }
     }
+}
+
+#[test]
+fn a_library_is_searched_where_the_loader_would_find_it() {
+    const OBJECT: usize = 1;
+    let shown = shown();
+    let (with, without) = (shown.root().join("env/bin"), shown.root().join("env/dir"));
+    let [with, without] = [&with, &without].map(|folder| folder.as_os_str().as_bytes());
+    let mut staged = shown.staged(&[]);
+    // Each directory with the number of the object that lists it, whether that is the program, and whether it is a
+    // `RUNPATH`.
+    let mut searched = |search: &[u8], listed: &[(usize, bool, bool, &[u8])]| {
+        staged.search = search.to_vec().leak();
+        let mut folders = Folders::new();
+        for (object, is_main, is_own, folder) in listed {
+            folders.add(*object, *is_main, *is_own, folder, b"/none");
+        }
+        first(&folders, &staged, &mut wireup_redirect::Walk::new(), OBJECT, b"where")
+    };
+    assert!(searched(b"", &[]) == Has::Nothing);
+    assert!(searched(b"", &[(OBJECT, false, false, without)]) == Has::Nothing);
+    assert!(searched(b"", &[(OBJECT, false, false, without), (OBJECT, false, false, with)]) == Has::Copy);
+    assert!(searched(b"", &[(0, true, false, with)]) == Has::Copy, "the program's `RPATH`");
+    assert!(searched(b"", &[(2, false, false, with)]) == Has::Unknown, "whether object 2 led to this one is not known");
+    assert!(searched(&[without, b":", with].concat(), &[]) == Has::Copy);
+    assert!(searched(b"relative", &[]) == Has::Unknown);
+    assert!(searched(b"", &[(OBJECT, false, true, with)]) == Has::Copy);
+    assert!(searched(b"", &[(2, false, true, with)]) == Has::Nothing, "a `RUNPATH` is for its own object");
+    let runpath = (OBJECT, false, true, without);
+    for rpath in [(0, true, false, with), (2, false, false, with)] {
+        assert!(searched(b"", &[runpath, rpath]) == Has::Nothing, "a `RUNPATH` disables all `RPATH`s");
+    }
+    assert!(searched(b"", &[(OBJECT, false, false, b"relative")]) == Has::Unknown);
 }
 
 /// If the loader's object for a library is a copy, the object's name becomes that of the original.

@@ -30,8 +30,6 @@ pub struct Acks {
 }
 
 impl Acks {
-    /// # Errors
-    /// No descriptor is left.
     pub fn new() -> Result<Acks, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Acks { epoll, due: None, events: Vec::with_capacity(EVENTS_MAX) })

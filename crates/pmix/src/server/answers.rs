@@ -138,7 +138,7 @@ impl Server {
                 Value::Packed(packed) => {
                     // A value that cannot be unpacked is skipped: a job of the same session may use another library.
                     let Some(unpacked) = unpack_value(functions, &packed) else { continue };
-                    let value = unpacked.values[0];
+                    let value = unpacked.infos[0].value;
                     values.push(unpacked);
                     value
                 }
@@ -165,11 +165,13 @@ impl Server {
             infos.size(key::GROUP_CONTEXT_ID, context);
         }
         let jobs = match members {
-            Members::Own(set) => vec![(self.job.nspace.clone(), set)],
+            Members::Own(set) => vec![(self.job.begin.nspace.clone(), set)],
             Members::OfJobs(jobs) => jobs,
         };
         let procs = |(nspace, set): (String, Set)| match set {
-            Set::All if nspace == self.job.nspace => (0..self.job.size).map(|rank| proc_name(&nspace, rank)).collect(),
+            Set::All if nspace == self.job.begin.nspace => {
+                (0..self.job.size).map(|rank| proc_name(&nspace, rank)).collect()
+            }
             Set::All => vec![proc_name(&nspace, rank::WILDCARD)],
             Set::Ranks(ranks) => ranks.into_iter().map(|rank| proc_name(&nspace, rank.0)).collect::<Vec<_>>(),
         };
@@ -218,9 +220,9 @@ impl Server {
         // The source must not be the server itself, because the library would pass such an event back to us.
         let source = match from {
             Some(from) => self.name_of(from),
-            None => proc_name(&format!("{}.agents", self.job.nspace), rank::UNDEF),
+            None => proc_name(&format!("{}.agents", self.job.begin.nspace), rank::UNDEF),
         };
-        let mut all: Vec<PmixInfo> = carried.values.iter().filter(|info| !is_address(info)).copied().collect();
+        let mut all: Vec<PmixInfo> = carried.infos.iter().filter(|info| !is_address(info)).copied().collect();
         all.extend_from_slice(told.as_slice());
         // SAFETY: the library copies the infos before the call returns.
         let code = unsafe {

@@ -310,9 +310,6 @@ fn again() -> c_int {
 
 /// Starts a thread that shuts down connections whose handshake takes too long: the library's thread then reads an end
 /// of file, and drops the connection.
-///
-/// # Errors
-/// No thread can be started.
 pub fn watch_handshakes() -> std::io::Result<()> {
     std::thread::Builder::new().name("handshakes".into()).spawn(|| {
         loop {

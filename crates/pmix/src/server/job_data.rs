@@ -40,19 +40,19 @@ pub struct Facts<'a> {
 }
 
 /// All data about this job, which is registered in one call.
-pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality, rows: &[Bytes]) -> Infos {
+pub fn job_infos(Job { begin, size, mapping }: &Job, locality: &Locality, rows: &[Bytes]) -> Infos {
     let facts = Facts {
-        nspace: &job.nspace,
-        size: job.size,
-        mapping: &job.mapping,
-        nodes: &job.nodes,
-        node: Some(job.node),
+        nspace: &begin.nspace,
+        size: *size,
+        mapping,
+        nodes: &begin.nodes,
+        node: Some(begin.node),
         apps: &begin.apps,
         universe: begin.universe,
         parent: begin.parent.as_ref(),
     };
     let nodes = Nodes::new(&facts);
-    let ranks = ranks_directory(&job.directory);
+    let ranks = ranks_directory(&begin.dir);
     let mut infos = Infos::new();
     add_job(&mut infos, &facts, &nodes);
     infos

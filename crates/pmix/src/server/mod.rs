@@ -14,18 +14,14 @@ mod answers;
 mod clients;
 mod guard;
 mod job_data;
-mod late;
 mod modex;
-mod open_mpi;
-mod others;
 mod setup;
 mod state;
 mod tickets;
 mod upcalls;
 
 use acks::Acks;
-use bytes::Bytes;
-use late::Late;
+use modex::Late;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use state::Server;
@@ -75,23 +71,30 @@ fn take_standard_input() -> io::Result<OwnedFd> {
 /// Runs from the first message to `End`, or until the agent has disconnected.
 fn serve(socket: OwnedFd) -> Result<(), String> {
     let mut link = Link { unpacker: Unpacker::default(), buffer: vec![0; READ_BYTES] };
-    let Some(first) = link.first(&socket)? else { return Ok(()) };
-    let directory = first.open.dir.clone();
-    let outcome = match set_up(first, &socket, &mut link) {
+    let first = link.expect(&socket, "the agent's first message is neither Open nor Begin", |message| match message {
+        ToServer::Open(open) => Some((open, None)),
+        ToServer::Begin(begin) => {
+            let host = begin.nodes.get(begin.node.index()).cloned().unwrap_or_default();
+            Some((Open { dir: begin.dir.clone(), library: begin.library.clone(), host }, Some(begin)))
+        }
+        _ => None,
+    });
+    let Some((open, begin)) = first? else { return Ok(()) };
+    let outcome = match set_up(&open, begin, &socket, &mut link) {
         Ok(server) => converse(server, &mut link),
         Err(NoServer::Unwanted) => Ok(()),
         Err(NoServer::Misled(problem)) => Err(problem),
         Err(NoServer::Failed(problem)) => {
             // Errors are ignored: if the agent has disconnected, nobody needs the message.
             let _ = wireup_os::files::set_nonblocking(&socket, false);
-            let problem = with_room(problem, &directory);
+            let problem = with_room(problem, &open.dir);
             let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));
             Ok(())
         }
     };
     // The library has removed its own files, or never will. The directory may already have been removed. If this
     // process is confined, it can only empty the directory, which the keeper then removes.
-    let _ = std::fs::remove_dir_all(&directory);
+    let _ = std::fs::remove_dir_all(&open.dir);
     outcome
 }
 
@@ -114,38 +117,32 @@ fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
     }
 }
 
-/// The content of the agent's first message.
-struct First {
-    open: Open,
-    /// The job; `None`: the job follows in a later message.
-    begin: Option<Begin>,
-}
-
-impl First {
-    fn of_job(begin: Begin) -> First {
-        let host = begin.nodes.get(begin.node.index()).cloned().unwrap_or_default();
-        let open = Open { dir: begin.dir.clone(), library: begin.library.clone(), host };
-        First { open, begin: Some(begin) }
-    }
-}
-
 /// Opens the library, which takes most of the time, waits until the job and the addresses of its ranks' sockets are
-/// known, and registers the job.
-fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
-    let library = setup::open(&first.open).map_err(NoServer::Failed)?;
-    let begin = match first.begin {
+/// known, and registers the job. `begin`: the job; `None`: the job follows in a later message.
+fn set_up(open: &Open, begin: Option<Begin>, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
+    let library = setup::open(open).map_err(NoServer::Failed)?;
+    let begin = match begin {
         Some(begin) => begin,
         None => {
             write_all(socket, &pack(&FromServer::Opened)).map_err(|error| NoServer::Misled(error.to_string()))?;
-            link.await_job(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?
+            let begin = link.expect(socket, "the agent's message after Open is not Begin", |message| match message {
+                ToServer::Begin(begin) => Some(begin),
+                _ => None,
+            });
+            begin.map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?
         }
     };
-    let server = setup::serve(library, &begin, socket).map_err(|problem| NoServer::Failed(problem.into()))?;
-    let rows = match begin.has_endpoints {
-        true => link.endpoints(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?,
-        false => Vec::new(),
-    };
-    setup::register(server, &begin, &rows).map_err(|problem| NoServer::Failed(problem.into()))?;
+    let server = setup::serve(library, begin, socket).map_err(|problem| NoServer::Failed(problem.into()))?;
+    let mut rows = Vec::new();
+    if server.job.begin.has_endpoints {
+        let otherwise = "the agent's second message does not tell where the ranks listen";
+        let found = link.expect(socket, otherwise, |message| match message {
+            ToServer::Endpoints { rows } => Some(rows),
+            _ => None,
+        });
+        rows = found.map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?;
+    }
+    setup::register(server, &rows).map_err(|problem| NoServer::Failed(problem.into()))?;
     Ok(server)
 }
 
@@ -206,33 +203,19 @@ struct Link {
 }
 
 impl Link {
-    /// Reads the first message; `None`: the agent has disconnected, or needs no server any more.
-    fn first(&mut self, socket: &OwnedFd) -> Result<Option<First>, String> {
+    /// Waits for a message that `take` accepts; `None`: the agent has disconnected, or needs no server any more.
+    ///
+    /// # Errors
+    /// Another message arrives, as `otherwise` says, or none can be read.
+    fn expect<T>(
+        &mut self,
+        socket: &OwnedFd,
+        otherwise: &str,
+        take: impl FnOnce(ToServer) -> Option<T>,
+    ) -> Result<Option<T>, String> {
         match self.wait_for_message(socket)? {
-            Some(ToServer::Open(open)) => Ok(Some(First { open, begin: None })),
-            Some(ToServer::Begin(begin)) => Ok(Some(First::of_job(begin))),
             Some(ToServer::End) | None => Ok(None),
-            Some(_) => Err("the agent's first message is neither Open nor Begin".into()),
-        }
-    }
-
-    /// Waits for the job of a server that was started before its job was known; `None`: the agent has disconnected, or
-    /// needs no server any more.
-    fn await_job(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
-        match self.wait_for_message(socket)? {
-            Some(ToServer::Begin(begin)) => Ok(Some(begin)),
-            Some(ToServer::End) | None => Ok(None),
-            Some(_) => Err("the agent's message after Open is not Begin".into()),
-        }
-    }
-
-    /// Waits for the addresses at which the ranks listen, a row for each node; `None`: the agent has disconnected, or
-    /// needs no server any more.
-    fn endpoints(&mut self, socket: &OwnedFd) -> Result<Option<Vec<Bytes>>, String> {
-        match self.wait_for_message(socket)? {
-            Some(ToServer::Endpoints { rows }) => Ok(Some(rows)),
-            Some(ToServer::End) | None => Ok(None),
-            Some(_) => Err("the agent's second message does not tell where the ranks listen".into()),
+            Some(message) => take(message).map(Some).ok_or_else(|| otherwise.to_owned()),
         }
     }
 

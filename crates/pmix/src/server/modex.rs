@@ -1,7 +1,7 @@
 //! Answers requests from other nodes for data that a rank on this node has committed.
 //!
 //! The library holds such a request until the rank commits anything. The library does not know which key is requested,
-//! so a request whose key is missing after that commit waits here for a later commit ([`super::late`]). A rank that has
+//! so a request whose key is missing after that commit waits here for a later commit ([`Late`]). A rank that has
 //! left commits nothing more, so its requests are answered here. The library's thread works sequentially: when our next
 //! work item runs there, the library has either answered a request for a rank that has left, or never will.
 //!
@@ -163,4 +163,57 @@ unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_cha
         (super::answers::from_library(code), blob)
     };
     super::state::server().on_data(number as usize, status, blob);
+}
+
+/// Time from an arrival to the first check. Chosen: several times as long as the library takes to read a commit.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Maximum pause between two checks. This pause bounds the delay if the library's thread was held up for long; one
+/// check takes some microseconds for each key.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The main thread's schedule of checks for keys that a rank had not committed when another node requested them.
+///
+/// The library does not report commits to its server. But a commit consists of bytes from a client, whose arrival the
+/// main thread notices ([`super::acks`]). The library's thread reads these bytes soon after, usually within a
+/// millisecond; a busy machine may delay the thread. So after each arrival the server checks after one millisecond, and
+/// then after pauses that double, as long as a request waits for a key.
+#[derive(Default)]
+pub struct Late {
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Late {
+    /// Schedules a check now: a request has begun to wait, whose rank has committed something that may include the key.
+    pub fn look_now(&mut self, server: &Server) {
+        self.look_after(Duration::ZERO, server);
+    }
+
+    /// Schedules a check, because bytes have arrived from a client.
+    pub fn look_soon(&mut self, server: &Server) {
+        self.look_after(PAUSE_MIN, server);
+    }
+
+    fn look_after(&mut self, delay: Duration, server: &Server) {
+        if server.requests().first_late().is_some() {
+            self.pause = PAUSE_MIN;
+            self.due = Some(Instant::now() + delay);
+        }
+    }
+
+    /// Time of the next check; `None`: no request waits.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Checks for keys that were committed late, if a check is due.
+    pub fn settle(&mut self, server: &'static Server) {
+        if self.due.is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        server.look_for_late_keys();
+        self.pause = (2 * self.pause).min(PAUSE_MAX);
+        let first = server.requests().first_late();
+        self.due = first.map(|until| until.min(Instant::now() + self.pause));
+    }
 }

@@ -4,7 +4,6 @@
 use super::clients::{self, done};
 use super::guard;
 use super::job_data::{Locality, job_infos};
-use super::open_mpi;
 use super::state::{Job, SERVER, Server, ranks_directory};
 use super::upcalls;
 use crate::infos::{Infos, c_text};
@@ -19,16 +18,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
-use wireup_coll::mapping::Mapping;
 use wireup_os::process::{Confinement, confine};
 use wireup_wire::ids::Rank;
 use wireup_wire::peer::{PmixFault, PmixProblem};
 use wireup_wire::pmix::{Begin, FromServer, Open};
 
 /// Opens the library as a server.
-///
-/// # Errors
-/// A description of the problem, for the agent.
 pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     set_environment(&open.dir);
     confine_to(&open.dir)?;
@@ -62,11 +57,8 @@ fn confine_to(directory: &str) -> Result<(), String> {
 }
 
 /// Starts the server of this job. From now on the library may make upcalls.
-///
-/// # Errors
-/// A description of the problem, for the agent.
-pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
-    let job = job_of(begin)?;
+pub fn serve(library: Library, begin: Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
+    let job = Job::new(begin)?;
     let copy = socket.try_clone().map_err(|error| error.to_string())?;
     let outbox = Outbox::new(copy).map_err(|error| error.to_string())?;
     Ok(SERVER.get_or_init(|| Server::new(library, outbox, job)))
@@ -74,38 +66,15 @@ pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'stat
 
 /// Registers the job and sends `Ready`. `rows`: the addresses at which the ranks listen; empty: the ranks have no
 /// sockets.
-///
-/// # Errors
-/// A description of the problem, for the agent.
-pub fn register(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<(), String> {
-    let env = register_job(server, begin, rows).map_err(|problem| of_version(&server.library, &problem))?;
-    let (version, defaults) = (server.library.version.clone(), open_mpi::defaults(begin));
+pub fn register(server: &'static Server, rows: &[Bytes]) -> Result<(), String> {
+    let env = register_job(server, rows).map_err(|problem| of_version(&server.library, &problem))?;
+    let (version, defaults) = (server.library.version.clone(), open_mpi_variables(&server.job.begin));
     server.outbox.send(&FromServer::Ready { version, env, defaults });
     Ok(())
 }
 
 fn of_version(library: &Library, problem: &str) -> String {
     format!("PMIx {}: {problem}", library.version)
-}
-
-fn job_of(begin: &Begin) -> Result<Job, String> {
-    let size = begin.apps.iter().map(|app| app.ranks).sum();
-    let mapping = Mapping::new(&begin.blocks, size, begin.nodes.len() as u32).map_err(|error| error.to_string())?;
-    if begin.nodes.get(begin.node.index()).is_none() {
-        return Err(format!("node {} of {}", begin.node, begin.nodes.len()));
-    }
-    let programs = begin.apps.iter().map(|app| (app.ranks, app.argv.first().cloned().unwrap_or_default())).collect();
-    Ok(Job {
-        nspace: begin.nspace.clone(),
-        size,
-        universe: begin.universe.unwrap_or(size),
-        mapping,
-        node: begin.node,
-        agent: begin.agent,
-        nodes: begin.nodes.clone(),
-        programs,
-        directory: begin.dir.clone(),
-    })
 }
 
 /// Prepares the environment for the library: removes variables of an enclosing job, and sets our parameters where the
@@ -141,16 +110,39 @@ fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
 }
 
 /// Registers the job; returns the environment variables for each rank of this node.
-fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
-    let locality = Locality::find(server, &begin.cpus);
-    let mut infos = job_infos(begin, &server.job, &locality, rows);
-    let locals: Vec<Rank> = server.job.mapping.ranks_of(server.job.node).collect();
-    let code = server.library.register(&server.job.nspace, locals.len() as i32, &mut infos);
+fn register_job(server: &'static Server, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    let locality = Locality::find(server, &server.job.begin.cpus);
+    let mut infos = job_infos(&server.job, &locality, rows);
+    let locals: Vec<Rank> = server.job.locals().collect();
+    let code = server.library.register(&server.job.begin.nspace, locals.len() as i32, &mut infos);
     done(&server.library, "PMIx_server_register_nspace", code)?;
     drop(infos);
 
     clients::register(server, &locals)?;
     locals.iter().map(|&rank| clients::environment_of(server, rank)).collect()
+}
+
+/// Directories in which components of Open MPI create files shared by the ranks of a node. The file names contain job
+/// and local rank but not the node, so two nodes on one machine would use each other's files.
+const SHARED_FILES: [&str; 4] = [
+    "OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory",
+    "OMPI_MCA_osc_sm_backing_directory",
+];
+/// The variable that makes Open MPI 4 yield while it polls, which its launcher sets when ranks outnumber the CPUs; Open
+/// MPI 5 reads this setting from PMIx.
+const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
+
+/// Settings that Open MPI reads from the environment instead of PMIx: variables `NAME=VALUE` that each rank gets unless
+/// the job sets them.
+fn open_mpi_variables(begin: &Begin) -> Vec<Vec<u8>> {
+    let mut defaults = Vec::new();
+    if begin.shared {
+        defaults.extend(SHARED_FILES.map(|name| format!("{name}={}", begin.dir).into_bytes()));
+    }
+    if begin.oversubscribed {
+        defaults.push(format!("{YIELD}=1").into_bytes());
+    }
+    defaults
 }
 
 /// The infos for the library's server. The topology, discovered once per node, is shared: a rank of Open MPI 5 then
@@ -195,8 +187,8 @@ pub fn end(server: &'static Server) {
 
 fn take_down(server: &Server) {
     let functions = &server.library.functions;
-    let nspace: CString = c_text(&server.job.nspace);
-    for rank in server.job.mapping.ranks_of(server.job.node) {
+    let nspace: CString = c_text(&server.job.begin.nspace);
+    for rank in server.job.locals() {
         let name = server.name_of(rank);
         // SAFETY: without a callback these calls block until they are done.
         unsafe { (functions.deregister_client)(&name, None, null_mut()) };

@@ -14,10 +14,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_wire::ids::Rank;
 use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::names;
-use wireup_wire::pmix::{Ask, FromServer, Set};
+use wireup_wire::pmix::{Ask, Begin, FromServer, Set};
 
 /// The only server of this process. `SERVER` is set before a client is registered, so before the library can call us.
 pub static SERVER: OnceLock<Server> = OnceLock::new();
@@ -48,20 +48,29 @@ impl Others {
     }
 }
 
-/// Facts about the job that are needed after registration.
+/// The job of this server.
 pub struct Job {
-    pub nspace: String,
+    pub begin: Begin,
     pub size: u32,
-    /// Most ranks that this job and the jobs that it spawns may have at one time.
-    pub universe: u32,
     pub mapping: Mapping,
-    pub node: NodeId,
-    pub agent: AgentId,
-    pub nodes: Vec<String>,
-    /// Programs with their number of ranks, in rank order.
-    pub programs: Vec<(u32, String)>,
-    /// The directory of this process, removed when it ends.
-    pub directory: String,
+}
+
+impl Job {
+    /// # Errors
+    /// The description contradicts itself.
+    pub fn new(begin: Begin) -> Result<Job, String> {
+        let size = begin.apps.iter().map(|app| app.ranks).sum();
+        let mapping = Mapping::new(&begin.blocks, size, begin.nodes.len() as u32).map_err(|error| error.to_string())?;
+        match begin.nodes.get(begin.node.index()) {
+            Some(_) => Ok(Job { begin, size, mapping }),
+            None => Err(format!("node {} of {}", begin.node, begin.nodes.len())),
+        }
+    }
+
+    /// The ranks on this node.
+    pub fn locals(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.mapping.ranks_of(self.begin.node)
+    }
 }
 
 /// The directory in which ranks create their own directories. This directory is separate from the files that server and
@@ -149,6 +158,23 @@ impl<F> Callback<F> {
     }
 }
 
+/// Confirms an operation by a callback after the upcall has returned or, if the library passes no callback, by the
+/// upcall's result.
+pub fn acknowledge(server: &'static Server, callback: Option<OpCallback>, data: *mut c_void, code: Status) -> Status {
+    let Some(callback) = Callback::new(callback, data) else {
+        return if code == status::SUCCESS { status::OPERATION_SUCCEEDED } else { code };
+    };
+    server.on_library_thread(move || callback.op(code));
+    status::SUCCESS
+}
+
+impl Callback<OpCallback> {
+    pub fn op(self, code: Status) {
+        // SAFETY: the library's own function and data, used once; this is its thread.
+        unsafe { (self.function)(code, self.data) };
+    }
+}
+
 impl Server {
     pub fn new(library: Library, outbox: Outbox, job: Job) -> Server {
         Server {
@@ -228,11 +254,11 @@ impl Server {
     }
 
     pub fn is_ours(&self, proc: &PmixProc) -> bool {
-        text_in(&proc.nspace).to_bytes() == self.job.nspace.as_bytes()
+        text_in(&proc.nspace).to_bytes() == self.job.begin.nspace.as_bytes()
     }
 
     pub fn name_of(&self, rank: Rank) -> PmixProc {
-        proc_name(&self.job.nspace, rank.0)
+        proc_name(&self.job.begin.nspace, rank.0)
     }
 
     /// The members denoted by a list of processes; `None`: none of the processes is of this job, or a process of this
@@ -249,7 +275,7 @@ impl Server {
                 rank => ranks.push(Rank(rank)),
             }
         }
-        jobs.get(self.job.nspace.as_str())?;
+        jobs.get(self.job.begin.nspace.as_str())?;
         let set = |(all, mut ranks): (bool, Vec<Rank>)| match all {
             true => Set::All,
             false => {
@@ -287,14 +313,15 @@ impl Server {
     fn local_members(&self, members: &Members) -> usize {
         let own = match members {
             Members::Own(set) => Some(set),
-            Members::OfJobs(jobs) => jobs.iter().find(|(nspace, _)| *nspace == self.job.nspace).map(|(_, set)| set),
+            Members::OfJobs(jobs) => {
+                jobs.iter().find(|(nspace, _)| *nspace == self.job.begin.nspace).map(|(_, set)| set)
+            }
         };
-        let locals = self.job.mapping.ranks_of(self.job.node);
-        locals.filter(|rank| own.is_some_and(|set| set.contains(*rank))).count()
+        self.job.locals().filter(|rank| own.is_some_and(|set| set.contains(*rank))).count()
     }
 
     pub fn is_local(&self, rank: Rank) -> bool {
-        self.job.mapping.place(rank).is_some_and(|(node, _)| node == self.job.node)
+        self.job.mapping.place(rank).is_some_and(|(node, _)| node == self.job.begin.node)
     }
 }
 

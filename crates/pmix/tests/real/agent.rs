@@ -286,7 +286,7 @@ fn program() -> &'static Path {
         let flags = [format!("-I{}", include.display()), format!("-L{library}"), format!("-Wl,-rpath,{library}")];
         let mut command = Command::new("cc");
         command.args(["-O1", "-Wall"]).arg(source).args(flags).arg("-lpmix");
-        built("client", command).expect("the headers are installed, so a C compiler should be")
+        built("client", command, "").expect("the headers are installed, so a C compiler should be")
     })
 }
 
@@ -294,15 +294,12 @@ fn program() -> &'static Path {
 pub fn library_saying(version: &str) -> Option<PathBuf> {
     let mut command = Command::new("cc");
     command.args(["-shared", "-fPIC", "-x", "c", "-"]).stdin(Stdio::piped());
-    built_from("libold.so", command, &format!("const char *PMIx_Get_version(void) {{ return \"{version}\"; }}\n"))
+    built("libold.so", command, &format!("const char *PMIx_Get_version(void) {{ return \"{version}\"; }}\n"))
 }
 
-fn built(name: &str, command: Command) -> Option<PathBuf> {
-    built_from(name, command, "")
-}
-
-/// Compiles a program and moves it into place atomically, because tests of two processes may build the same program.
-fn built_from(name: &str, mut command: Command, source: &str) -> Option<PathBuf> {
+/// Compiles a program, and moves it into place atomically, because tests of two processes may build the same program.
+/// `source`: standard input of the compiler, if the command pipes it.
+fn built(name: &str, mut command: Command, source: &str) -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let made = place.with_extension(std::process::id().to_string());
     let mut compiler = command.arg("-o").arg(&made).spawn().ok()?;

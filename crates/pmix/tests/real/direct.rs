@@ -6,9 +6,7 @@ use wireup_wire::pmix::{Answer, Ask, FromServer, Status, ToServer, Wanted};
 
 #[test]
 fn uncollected_data_is_requested_from_its_owner() {
-    need_headers!();
-    let (mut here, mut there) = (Agent::start(begin("direct")), Agent::start(agent::second("direct")));
-    let (env_here, env_there) = (here.ready(), there.ready());
+    let ((mut here, env_here), (mut there, env_there)) = (started!(begin("direct")), started!(agent::second("direct")));
     let asking = client(&env_here[0], &["get-2", "get-3"]);
     let owner = client(&env_there[0], &["put", "pause", "pause"]);
     let silent = client(&env_there[1], &[]);

@@ -11,6 +11,16 @@ macro_rules! need_headers {
     };
 }
 
+/// Starts a server process for a job; yields it and the environment variables of each of its ranks.
+macro_rules! started {
+    ($begin:expr) => {{
+        need_headers!();
+        let mut agent = Agent::start($begin);
+        let env = agent.ready();
+        (agent, env)
+    }};
+}
+
 mod agent;
 mod direct;
 mod faults;
@@ -46,9 +56,7 @@ fn all_tests_pass_with_the_library_of_open_mpi_5() {
 
 #[test]
 fn clients_find_their_job_data_and_their_peers_values() {
-    need_headers!();
-    let mut agent = Agent::start(begin("facts"));
-    let env = agent.ready();
+    let (mut agent, env) = started!(begin("facts"));
     let actions = ["facts", "put", "fence", "get-0", "get-1"];
     let clients = [client(&env[0], &actions), client(&env[1], &actions)];
     let mut connected = Vec::new();
@@ -113,15 +121,27 @@ fn clients_find_where_ranks_of_both_nodes_listen() {
     agent.end();
 }
 
+/// A server process ends when its agent has gone, whatever it waits for, and when the agent sends what does not follow.
 #[test]
-fn a_process_ends_with_its_agent_while_it_waits_for_addresses() {
-    need_headers!();
-    let agent = Agent::start(Begin { has_endpoints: true, ..begin("held") });
-    assert_eq!(agent.abandon().0, Some(0));
-    let agent = Agent::start(Begin { has_endpoints: true, ..begin("wrong") });
-    agent.send(&ToServer::Gone { rank: Rank(0) });
-    let (code, words) = agent.wait();
-    assert!(code == Some(89) && words.contains("where the ranks listen"), "{code:?} {words}");
+fn a_process_ends_with_its_agent_and_after_a_wrong_message() {
+    let is_misled = |agent: Agent, problem: &str| {
+        let (code, words) = agent.wait();
+        assert!(code == Some(89) && words.contains(problem), "{code:?} {words}");
+    };
+    let raw = Agent::raw();
+    raw.send_bytes(&[0xff; 16]);
+    is_misled(raw, "invalid message");
+    let (served, _) = started!(begin("alone"));
+    assert!(served.directory().exists());
+    let waits = |name| Agent::start(Begin { has_endpoints: true, ..begin(name) });
+    for agent in [served, Agent::ahead(&begin("unused")), waits("held")] {
+        assert_eq!(agent.abandon().0, Some(0));
+    }
+    for (agent, problem) in [(Agent::ahead(&begin("misled")), "not Begin"), (waits("wrong"), "where the ranks listen")]
+    {
+        agent.send(&ToServer::Gone { rank: Rank(0) });
+        is_misled(agent, problem);
+    }
 }
 
 #[test]
@@ -140,22 +160,10 @@ fn a_process_that_is_started_ahead_serves_the_job_that_it_gets() {
     agent.end();
 }
 
-#[test]
-fn a_process_that_is_started_ahead_ends_with_its_agent() {
-    need_headers!();
-    assert_eq!(Agent::ahead(&begin("unused")).abandon().0, Some(0));
-    let agent = Agent::ahead(&begin("misled"));
-    agent.send(&ToServer::Gone { rank: Rank(0) });
-    let (code, words) = agent.wait();
-    assert!(code == Some(89) && words.contains("not Begin"), "{code:?} {words}");
-}
-
 /// Two server processes, as on two nodes: data that one collects is stored by the other.
 #[test]
 fn data_of_one_node_is_found_on_the_other() {
-    need_headers!();
-    let (mut here, mut there) = (Agent::start(begin("two-a")), Agent::start(agent::second("two-a")));
-    let (env_here, env_there) = (here.ready(), there.ready());
+    let ((mut here, env_here), (mut there, env_there)) = (started!(begin("two-a")), started!(agent::second("two-a")));
     let actions = ["put", "fence", "get-0", "get-3", "fence-bare", "put", "fence", "get-2"];
     let clients = [
         client(&env_here[0], &actions),
@@ -182,9 +190,7 @@ fn data_of_one_node_is_found_on_the_other() {
 
 #[test]
 fn names_are_published_and_looked_up_through_the_agent() {
-    need_headers!();
-    let mut agent = Agent::start(begin("names"));
-    let env = agent.ready();
+    let (mut agent, env) = started!(begin("names"));
     let actions = ["publish", "lookup-port-1", "lookup-nobody", "unpublish-port-1"];
     let rank = client(&env[1], &actions);
     let mut kept: Vec<Item> = Vec::new();
@@ -223,9 +229,7 @@ fn names_are_published_and_looked_up_through_the_agent() {
 
 #[test]
 fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
-    need_headers!();
-    let mut agent = Agent::start(begin("rest"));
-    let env = agent.ready();
+    let (mut agent, env) = started!(begin("rest"));
     let actions = [
         "query-pmix.qry.ns", "query-pmix.qry.ptable", "query-pmix.job.size", "query-no.such.key", "log", "control",
         "spawn", "watch", "raise", "fence-soon", "fence-pair", "event",
@@ -295,9 +299,7 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
 
 #[test]
 fn a_group_gets_its_context_from_the_agents() {
-    need_headers!();
-    let (mut here, mut there) = (Agent::start(begin("group")), Agent::start(agent::second("group")));
-    let (env_here, env_there) = (here.ready(), there.ready());
+    let ((mut here, env_here), (mut there, env_there)) = (started!(begin("group")), started!(agent::second("group")));
     let clients: Vec<_> =
         env_here.iter().chain(&env_there).map(|env| client(env, &["put", "group-g", "get-3"])).collect();
     let mut asked = Vec::new();

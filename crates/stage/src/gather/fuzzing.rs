@@ -2,8 +2,8 @@
 //! searches for violations.
 
 use super::frames::{Frame, Frames, Malformed};
-use super::name::{escaped, is_pattern, plain};
 use super::request::{GatheredNode, Request, await_permission};
+use super::rule::{escaped, is_pattern, plain};
 use super::{Gathering, Rule};
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   each node                                                          launcher
-//!   rule: a pattern ──► find: what matches ──► sending ── frames ──► receiving ──► target: files that replace nothing
+//!   rule: a pattern ──► what matches ──► sending ── frames ──► receiving ──► target: files that replace nothing
 //! ```
 //!
 //! Folders are sent before the files in them. A file travels as pieces of its data, without its holes. A node sends one
@@ -13,11 +13,9 @@
 //! that changes while it is read could not be taken back, and whoever reads the archive needs as much memory as the
 //! node announces.
 
-mod find;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod name;
 pub mod receiving;
 pub mod request;
 pub mod rule;

@@ -42,9 +42,6 @@ impl Folder {
     }
 
     /// Makes a folder; returns `false` if it existed.
-    ///
-    /// # Errors
-    /// The folder cannot be made.
     pub fn make_folder(&self, name: &[u8]) -> io::Result<bool> {
         let name = OsStr::from_bytes(name);
         match mkdirat(&self.0, name, Mode::RWXU) {
@@ -69,9 +66,6 @@ impl Folder {
     }
 
     /// Sets the permission bits and the modification time of a folder in this one.
-    ///
-    /// # Errors
-    /// The folder does not exist, or its permission bits or time cannot be set.
     pub fn dress(&self, name: &[u8], mode: u32, modified: (i64, u32)) -> io::Result<()> {
         let inside = openat(&self.0, OsStr::from_bytes(name), AS_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
         chmodat(&inside, ".", Mode::from_raw_mode(mode), AtFlags::empty())?;
@@ -88,8 +82,6 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
-    /// # Errors
-    /// The file cannot be made.
     pub fn create(folder: Folder) -> io::Result<PartialFile> {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -108,8 +100,6 @@ impl PartialFile {
         Ok(PartialFile { folder, file: file.into(), temporary })
     }
 
-    /// # Errors
-    /// The bytes cannot be written, for example because the disk is full.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }

@@ -16,15 +16,12 @@
 //! image and of all packs consecutively. Layout: Linux, `fs/erofs/erofs_fs.h`.
 
 pub(crate) mod mounted;
-mod nodes;
-mod packed;
 #[cfg(test)]
 mod tests;
 
 use crate::set::{EntryKind, Set};
 use crate::stream::{BLOCK, CLUSTER_LEN, blocks};
-use nodes::{Name, Node, nodes};
-use packed::{packed_len, put, write_packed};
+use std::os::unix::ffi::OsStrExt;
 
 const BLOCK_LEN: usize = BLOCK as usize;
 /// 4 KiB, which every kernel with EROFS supports; pages, the other usual size of blocks, are larger on some machines.
@@ -137,6 +134,53 @@ const FOLDER: u16 = 0o040_000;
 const FILE: u16 = 0o100_000;
 const LINK: u16 = 0o120_000;
 
+/// EROFS types of directory entries.
+const FILE_ENTRY: u8 = 1;
+const FOLDER_ENTRY: u8 = 2;
+const LINK_ENTRY: u8 = 7;
+
+struct Node<'a> {
+    /// The index of the entry in the set; `None`: a folder above the staged paths.
+    entry: Option<usize>,
+    /// The names in a folder, in order, with `.` and `..`, each with the index of its node.
+    names: Vec<(&'a [u8], usize)>,
+    file_type: u8,
+    links: u32,
+}
+
+/// All nodes of the image of a set; the first one is the root.
+fn nodes(set: &Set) -> Vec<Node<'_>> {
+    let mut all = vec![Node { entry: None, names: Vec::new(), file_type: FOLDER_ENTRY, links: 2 }];
+    // The folders on the way to the last entry.
+    let mut way: Vec<(&[u8], usize)> = Vec::new();
+    for (index, entry) in set.entries().enumerate() {
+        let parts: Vec<&[u8]> = entry.path().iter().skip(1).map(OsStrExt::as_bytes).collect();
+        let shared = way.iter().zip(&parts).take_while(|((name, _), part)| name == *part).count();
+        way.truncate(shared);
+        for (depth, part) in parts.iter().enumerate().skip(shared) {
+            let above = way.last().map_or(0, |(_, node)| *node);
+            let is_last = depth + 1 == parts.len();
+            let file_type = match &entry.kind {
+                EntryKind::File { .. } | EntryKind::Original if is_last => FILE_ENTRY,
+                EntryKind::Link(_) if is_last => LINK_ENTRY,
+                _ => FOLDER_ENTRY,
+            };
+            let node = all.len();
+            all.push(Node { entry: is_last.then_some(index), names: Vec::new(), file_type, links: 1 });
+            all[above].names.push((part, node));
+            if file_type == FOLDER_ENTRY {
+                all[node].names.extend([(&b"."[..], node), (b"..", above)]);
+                all[node].links = 2;
+                all[above].links += 1;
+            }
+            way.push((part, node));
+        }
+    }
+    all[0].names.extend([(&b"."[..], 0), (b"..", 0)]);
+    all.iter_mut().for_each(|node| node.names.sort_unstable());
+    all
+}
+
 /// Where the parts of a node (a file, folder or symbolic link) lie in the image.
 struct Laid {
     /// The offset of the node's inode from the beginning of the image, in bytes.
@@ -190,8 +234,8 @@ fn number(laid: &Laid) -> u64 {
 fn names_len(node: &Node) -> usize {
     let mut whole = 0;
     let mut last = 0;
-    for name in &node.names {
-        let len = DIRENT_LEN + name.name.len();
+    for (name, _) in &node.names {
+        let len = DIRENT_LEN + name.len();
         if last + len > BLOCK_LEN {
             (whole, last) = (whole + BLOCK_LEN, 0);
         }
@@ -206,20 +250,20 @@ fn names(node: &Node, places: &[Laid], nodes: &[Node]) -> Vec<u8> {
     let mut left = &node.names[..];
     while !left.is_empty() {
         let mut len = 0;
-        let fits = |name: &&Name| {
-            len += DIRENT_LEN + name.name.len();
+        let fits = |(name, _): &&(&[u8], usize)| {
+            len += DIRENT_LEN + name.len();
             len <= BLOCK_LEN
         };
         let count = left.iter().take_while(fits).count();
         let (here, rest) = left.split_at(count);
         let mut name_at = DIRENT_LEN * count;
-        for name in here {
-            out.extend(number(&places[name.node]).to_le_bytes());
+        for (name, node) in here {
+            out.extend(number(&places[*node]).to_le_bytes());
             out.extend((name_at as u16).to_le_bytes());
-            out.extend([nodes[name.node].file_type, 0]);
-            name_at += name.name.len();
+            out.extend([nodes[*node].file_type, 0]);
+            name_at += name.len();
         }
-        here.iter().for_each(|name| out.extend_from_slice(name.name));
+        here.iter().for_each(|(name, _)| out.extend_from_slice(name));
         if !rest.is_empty() {
             out.resize(out.len().next_multiple_of(BLOCK_LEN), 0);
         }
@@ -231,6 +275,66 @@ fn names(node: &Node, places: &[Laid], nodes: &[Node]) -> Vec<u8> {
 /// The exponent of the smallest chunk, in blocks, that holds so many bytes.
 fn chunk_bits(len: u64) -> u32 {
     blocks(len).next_power_of_two().trailing_zeros()
+}
+
+/// Length of the head of a packed file's index, and of each entry after it (bytes).
+const HEAD_LEN: usize = 16;
+const INDEX_LEN: usize = 8;
+/// Packed clusters take several blocks; plain blocks are stored unchanged.
+const ADVICE: u16 = 0x2 | 0x10;
+/// Kinds of entries: `FIRST` for the first block of a packed cluster, `OTHER` for its other blocks. The kind of a plain
+/// block is 0.
+const FIRST: u16 = 1;
+const OTHER: u16 = 2;
+/// Marks the number of stored blocks, which the second entry has instead of its distance to the first block.
+const COUNT: u16 = 1 << 11;
+
+/// The number of bytes after the inode of a packed file of this length.
+fn packed_len(len: u64) -> usize {
+    HEAD_LEN + INDEX_LEN * blocks(len) as usize
+}
+
+/// Writes the index of a packed file behind its inode, and returns the number of stored blocks: a head, then an entry
+/// for each block of the content. In a packed cluster, the entry of the first block says where the cluster is stored,
+/// the entry of the second one in how many blocks; from the second on, entries have the distances to the first block
+/// and to the end of the cluster. In a plain cluster, each entry says where its block is stored. `None`: these clusters
+/// do not fit a content of this length.
+fn write_packed(out: &mut [u8], start: u32, len: u64, clusters: &[u8]) -> Option<u32> {
+    put(out, 4, &ADVICE.to_le_bytes());
+    if clusters.len() as u64 != len.div_ceil(CLUSTER_LEN as u64) {
+        return None;
+    }
+    let mut at = start;
+    let mut indexes = out[HEAD_LEN..packed_len(len)].chunks_exact_mut(INDEX_LEN);
+    for (number, stored) in (0..).zip(clusters) {
+        let count = blocks((len - number * CLUSTER_LEN as u64).min(CLUSTER_LEN as u64)) as u16;
+        let stored = u16::from(*stored);
+        let is_plain = stored == count;
+        if stored == 0 || stored > count {
+            return None;
+        }
+        for (block, index) in (0..count).zip(&mut indexes) {
+            match block {
+                _ if is_plain => put(index, 4, &(at + u32::from(block)).to_le_bytes()),
+                0 => {
+                    put(index, 0, &FIRST.to_le_bytes());
+                    put(index, 4, &at.to_le_bytes());
+                }
+                _ => {
+                    let back = if block == 1 { COUNT | stored } else { block };
+                    put(index, 0, &OTHER.to_le_bytes());
+                    put(index, 4, &back.to_le_bytes());
+                    put(index, 6, &(count - block).to_le_bytes());
+                }
+            }
+        }
+        at = at.checked_add(stored.into())?;
+    }
+    Some(at - start)
+}
+
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 /// Returns the number of each pack's first block, where all blocks are numbered consecutively.

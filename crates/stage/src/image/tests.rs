@@ -1,4 +1,4 @@
-//! Images that the kernel has mounted, compared with the folders that they were made of.
+//! Sets in a store, above all images that the kernel has mounted, compared with the folders that they were made of.
 
 use super::*;
 use crate::set::{Digest, Entry, Set};
@@ -16,22 +16,20 @@ fn may_mount() -> bool {
     forms().contains(&Form::Image)
 }
 
-/// Checks that the set of a folder, staged as an image, has the same files.
-fn same_as_image(folder: &Path, looks: impl FnOnce(&Path) + Send) {
+/// Checks that the set of a folder, staged in this form, has the same files.
+fn same_as_folder(form: Form, folder: &Path, looks: impl FnOnce(&Path) + Send) {
     let home = home();
-    let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(Form::Image);
+    let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(form);
     let set = Set::collect([folder]).unwrap();
     stage(&store, &set).unwrap();
+    assert_eq!(fs::read_dir(home.path().join("store/new")).unwrap().count(), 0);
     let kept = store.use_set(&set.digest()).unwrap().unwrap();
-    assert!(set_of(&kept, Form::Image, folder) == set);
-    look(&kept, Form::Image, |root| looks(&root.join(folder.strip_prefix("/").unwrap())));
+    assert!(set_of(&kept, form, folder) == set);
+    look(&kept, form, |root| looks(&root.join(folder.strip_prefix("/").unwrap())));
 }
 
 #[test]
 fn files_of_every_kind_are_those_of_the_folder() {
-    if !may_mount() {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let bytes = |len: usize| (0..len).map(|at| (at * 31 % 251) as u8).collect::<Vec<u8>>();
@@ -45,11 +43,15 @@ fn files_of_every_kind_are_those_of_the_folder() {
         fs::write(at(name), name).unwrap();
     }
     fs::create_dir_all(at("a/b/c/empty")).unwrap();
-    for (name, mode) in [("private", 0o400), ("program", 0o755), ("nothing", 0o000)] {
+    // Only root can stage a file that nobody may read.
+    let nothing = if rustix::process::geteuid().is_root() { 0o000 } else { 0o400 };
+    for (name, mode) in [("private", 0o400), ("program", 0o755), ("nothing", nothing)] {
         fs::write(at(name), name).unwrap();
         fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    fs::set_permissions(at("a/b"), fs::Permissions::from_mode(0o1750)).unwrap();
+    for (name, mode) in [("a/b/c", 0o555), ("a/b", 0o1750)] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
     for (name, time) in [
         ("old", SystemTime::UNIX_EPOCH - Duration::new(5, 7)),
         ("new", SystemTime::UNIX_EPOCH + Duration::new(1 << 33, 999_999_999)),
@@ -62,13 +64,17 @@ fn files_of_every_kind_are_those_of_the_folder() {
     {
         symlink(target, at(name)).unwrap();
     }
-    same_as_image(folder.path(), |there| {
-        let meta = fs::metadata(there.join("private")).unwrap();
-        let own = fs::metadata(folder.path()).unwrap();
-        assert_eq!((meta.uid(), meta.gid(), meta.nlink()), (own.uid(), rustix::process::getegid().as_raw(), 1));
-        assert_eq!(fs::metadata(there.join("a")).unwrap().nlink(), 3);
-        assert!(fs::write(there.join("old"), b"").is_err());
-    });
+    same_as_folder(Form::Tree, folder.path(), |_| {});
+    if may_mount() {
+        same_as_folder(Form::Image, folder.path(), |there| {
+            let meta = fs::metadata(there.join("private")).unwrap();
+            let own = fs::metadata(folder.path()).unwrap();
+            assert_eq!((meta.uid(), meta.gid(), meta.nlink()), (own.uid(), rustix::process::getegid().as_raw(), 1));
+            assert_eq!(fs::metadata(there.join("a")).unwrap().nlink(), 3);
+            assert!(fs::write(there.join("old"), b"").is_err());
+        });
+    }
+    fs::set_permissions(at("a/b/c"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Clusters that are packed, plain and holes, in any order; some files have the same content, some lie in an older
@@ -133,7 +139,7 @@ fn a_folder_may_have_thousands_of_names() {
         let name = format!("{number}-{}", "x".repeat(number % 200));
         fs::write(folder.path().join(name), number.to_string()).unwrap();
     }
-    same_as_image(folder.path(), |there| {
+    same_as_folder(Form::Image, folder.path(), |there| {
         // Looks up each file by its name, and also names that do not exist.
         for number in (0..5_000).step_by(7) {
             let name = format!("{number}-{}", "x".repeat(number % 200));
@@ -202,7 +208,7 @@ proptest! {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(&path, vec![len as u8; len]).unwrap();
             }
-            same_as_image(folder.path(), |_| {});
+            same_as_folder(Form::Image, folder.path(), |_| {});
         }
     }
 }

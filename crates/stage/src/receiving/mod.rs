@@ -7,14 +7,12 @@
 //!
 //! Packs and trees are made in a folder of the receiver, which becomes the set's folder when the set is complete.
 
-mod arrived;
 mod packing;
 mod tree;
 
 use crate::set::Set;
-use crate::store::{Form, Result, Store, at, remove_tree};
+use crate::store::{Form, Result, Store, at, damaged, remove_tree};
 use crate::stream::Cluster;
-use arrived::{Arrived, damaged};
 use packing::Packing;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
@@ -82,16 +80,13 @@ impl<'a> Receiving<'a> {
     /// Bytes that the missing contents will take.
     fn wanted(&self) -> u64 {
         match &self.copies {
-            Copies::Packs(packing) => packing.wanted(),
+            Copies::Packs(packing) => packing.wanted,
             Copies::Tree(tree) => tree.wanted(&self.set),
         }
     }
 
     /// Marks these contents as missing again after a piece with them was damaged: they are to be sent from their
     /// beginnings. What arrives of them before that is ignored.
-    ///
-    /// # Errors
-    /// The store cannot be written to.
     pub fn spoil(&mut self, clusters: &[Cluster]) -> Result<()> {
         for cluster in clusters {
             if self.open.is_some_and(|(content, _)| content == cluster.content) {
@@ -111,9 +106,6 @@ impl<'a> Receiving<'a> {
 
     /// Writes a piece with these clusters. Contents that the node has already, and the rest of a damaged content, are
     /// ignored.
-    ///
-    /// # Errors
-    /// The contents cannot be written.
     pub fn write(&mut self, clusters: &[Cluster], bytes: &[u8]) -> Result<()> {
         let mut arrived = Vec::with_capacity(clusters.len());
         for cluster in clusters {
@@ -130,24 +122,19 @@ impl<'a> Receiving<'a> {
             if has != cluster.offset || end > content.len {
                 continue;
             }
-            let is_last = end == content.len;
-            self.open = (!is_last).then_some((cluster.content, end));
-            if is_last {
+            self.open = (end < content.len).then_some((cluster.content, end));
+            if self.open.is_none() {
                 self.missing.remove(&cluster.content);
             }
-            let (&Cluster { content, offset, len, .. }, stored) = (cluster, &bytes[cluster.stored.clone()]);
-            arrived.push(Arrived { content, offset, len, stored, is_last });
+            arrived.push(cluster);
         }
         match &mut self.copies {
-            Copies::Packs(packing) => packing.write(&arrived, &self.set),
-            Copies::Tree(tree) => arrived.iter().try_for_each(|part| tree.write(&self.set, part)),
+            Copies::Packs(packing) => packing.write(&arrived, bytes, &self.set),
+            Copies::Tree(tree) => arrived.iter().try_for_each(|cluster| tree.write(&self.set, cluster, bytes)),
         }
     }
 
     /// Completes the set after everything has arrived, so that it can be used.
-    ///
-    /// # Errors
-    /// Something is missing, or cannot be made.
     pub fn finish(mut self) -> Result<()> {
         if let Some(number) = self.missing.first() {
             return Err(damaged(&self.set, *number));

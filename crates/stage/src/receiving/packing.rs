@@ -1,12 +1,11 @@
 //! The contents of a set in packs: contents that arrive are appended to one new pack; contents that the node has stay
 //! in their packs.
 
-use super::arrived::{Arrived, damaged};
 use crate::image::ContentLocation;
 use crate::set::{Content, Digest, Set};
 use crate::store::packs::{Held, Pack, write_index};
-use crate::store::{Places, Result, Store, TOO_LARGE, at};
-use crate::stream::{BLOCK, Stored, blocks};
+use crate::store::{Places, Result, Store, TOO_LARGE, at, damaged};
+use crate::stream::{BLOCK, Cluster, Stored, blocks};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pwritev};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,7 +25,7 @@ pub(super) struct Packing {
     /// follows those of `packs`.
     places: Vec<Option<ContentLocation>>,
     /// Bytes that the missing contents take at most.
-    wanted: u64,
+    pub wanted: u64,
     new: Option<NewPack>,
 }
 
@@ -73,35 +72,32 @@ impl Packing {
         Ok((Packing { packs, places, wanted, new }, missing))
     }
 
-    /// Bytes that the missing contents will take at most.
-    pub fn wanted(&self) -> u64 {
-        self.wanted
-    }
-
-    pub fn write(&mut self, arrived: &[Arrived], set: &Set) -> Result<()> {
+    /// Writes these clusters, whose stored forms lie in `bytes`.
+    pub fn write(&mut self, clusters: &[&Cluster], bytes: &[u8], set: &Set) -> Result<()> {
         let Some(new) = &mut self.new else { return Ok(()) };
         let mut parts: Vec<IoSlice> = Vec::new();
         let mut from = new.end * BLOCK;
-        for part in arrived {
-            let (stored, end) = new.add(part, set)?;
+        for cluster in clusters {
+            let stored = &bytes[cluster.stored.clone()];
+            let (form, end) = new.add(cluster, stored, set)?;
             let zeros = |len: u64| IoSlice::new(&ZEROS[..len as usize]);
-            let rest = blocks(part.stored.len() as u64) * BLOCK - part.stored.len() as u64;
-            match stored {
+            let rest = blocks(stored.len() as u64) * BLOCK - stored.len() as u64;
+            match form {
                 // No block is written for a hole: it stays a hole in the pack.
                 Stored::Hole => {
                     new.write(&mut parts, from)?;
                     from = end * BLOCK;
                 }
-                Stored::Plain => parts.extend([IoSlice::new(part.stored), zeros(rest)]),
+                Stored::Plain => parts.extend([IoSlice::new(stored), zeros(rest)]),
                 // The kernel expects a packed cluster at the end of its blocks, with zeros before it.
-                Stored::Packed => parts.extend([zeros(rest), IoSlice::new(part.stored)]),
+                Stored::Packed => parts.extend([zeros(rest), IoSlice::new(stored)]),
             }
             if parts.len() + 2 > PARTS_MAX {
                 new.write(&mut parts, from)?;
                 from = end * BLOCK;
             }
-            if part.is_last {
-                new.complete(part.content);
+            if cluster.is_last(set) {
+                new.complete(cluster.content);
             }
         }
         new.write(&mut parts, from)
@@ -149,18 +145,18 @@ impl NewPack {
     }
 
     /// Assigns blocks to a cluster; returns how it is stored, and the number of the block after its last one.
-    fn add(&mut self, part: &Arrived, set: &Set) -> Result<(Stored, u64)> {
-        let damaged = || damaged(set, part.content);
-        let stored = Stored::of(part.len, part.stored).ok_or_else(damaged)?;
-        if part.offset == 0 {
+    fn add(&mut self, cluster: &Cluster, stored: &[u8], set: &Set) -> Result<(Stored, u64)> {
+        let damaged = || damaged(set, cluster.content);
+        let form = Stored::of(cluster.len, stored).ok_or_else(damaged)?;
+        if cluster.offset == 0 {
             let block = u32::try_from(self.end).map_err(|_| TOO_LARGE)?;
-            let Content { digest, len, .. } = set.contents()[part.content as usize];
+            let Content { digest, len, .. } = set.contents()[cluster.content as usize];
             self.open = Some(Held { digest, block, len, clusters: Vec::new() });
         }
-        let count = blocks(if stored == Stored::Packed { part.stored.len() } else { part.len } as u64);
+        let count = blocks(if form == Stored::Packed { stored.len() } else { cluster.len } as u64);
         self.open.as_mut().ok_or_else(damaged)?.clusters.push(count as u8);
         self.end += count;
-        Ok((stored, self.end))
+        Ok((form, self.end))
     }
 
     /// Records that the content that was arriving is complete.

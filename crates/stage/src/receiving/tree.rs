@@ -4,10 +4,9 @@
 //! calls for each. So names are looked up relative to open folders, and a file gets its bits, its time and its second
 //! name (that of its content) while it is open.
 
-use super::arrived::{Arrived, damaged};
 use crate::set::{Digest, Entry, EntryKind, Set};
-use crate::store::{Result, Store, at, digest, object};
-use crate::stream::{CLUSTER_LEN, Stored, unpack};
+use crate::store::{Result, Store, at, damaged, digest, object};
+use crate::stream::{CLUSTER_LEN, Cluster, Stored, unpack};
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, chmodat, fchmod, ftruncate, futimens, linkat, mkdirat, open, openat,
     symlinkat, unlinkat, utimensat,
@@ -133,25 +132,23 @@ impl Tree {
         at(entry.path(), removed)
     }
 
-    /// Writes the next cluster of a content.
-    pub fn write(&mut self, set: &Set, arrived: &Arrived) -> Result<()> {
-        if arrived.offset == 0 {
+    /// Writes the next cluster of a content, whose stored form lies in `bytes`.
+    pub fn write(&mut self, set: &Set, cluster: &Cluster, bytes: &[u8]) -> Result<()> {
+        if cluster.offset == 0 {
             // A file whose content has not arrived completely is removed.
             self.discard(set)?;
-            self.open = Some(self.create(set, arrived.content)?);
+            self.open = Some(self.create(set, cluster.content)?);
         }
-        let damaged = || damaged(set, arrived.content);
+        let damaged = || damaged(set, cluster.content);
+        let stored = &bytes[cluster.stored.clone()];
         let part = self.open.as_mut().ok_or_else(damaged)?;
         // No bytes are written for a hole: it stays a hole in the file.
-        if Stored::of(arrived.len, arrived.stored) != Some(Stored::Hole) {
-            let bytes = unpack(arrived.len, arrived.stored, &mut self.buffer).ok_or_else(damaged)?;
-            at(set.entry(part.entry).path(), part.file.write_all_at(bytes, arrived.offset))?;
-            part.written = arrived.offset + bytes.len() as u64;
+        if Stored::of(cluster.len, stored) != Some(Stored::Hole) {
+            let content = unpack(cluster.len, stored, &mut self.buffer).ok_or_else(damaged)?;
+            at(set.entry(part.entry).path(), part.file.write_all_at(content, cluster.offset))?;
+            part.written = cluster.offset + content.len() as u64;
         }
-        match arrived.is_last {
-            true => self.complete(set, arrived.content),
-            false => Ok(()),
-        }
+        if cluster.is_last(set) { self.complete(set, cluster.content) } else { Ok(()) }
     }
 
     /// Makes the first file that has this content and is not in the tree.

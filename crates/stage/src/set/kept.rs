@@ -11,13 +11,11 @@
 //!
 //! The file has a check (`known`), the entries of each folder (`postcard`), and all names.
 
-use super::listing::{Listing, PartialListing, Seen, list, threads};
+use super::listing::{Listing, Seen, list, threads};
 use crate::digests::{self, Digests};
 use crate::file_system::FileSystem;
 use crate::known::{self, CHECK_LEN, Identity};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, lstat, openat, statat};
-use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,73 +52,53 @@ fn is_to_be_kept(listing: &Listing, began_s: i64, is_network: bool) -> bool {
         seen.kind() != FileType::Directory
             || seen.identity.device() == root.identity.device() && seen.identity.age_s(began_s) >= age_min_s
     };
-    listing.is_whole() && is_settled(root) && listing.parts.iter().flat_map(|part| &part.seen).all(is_settled)
-}
-
-/// The part of a file with a kept listing that precedes the names.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    root: Seen,
-    seen: Vec<Seen>,
-    /// The contents of each folder, as a range of indices into `seen`.
-    folders: Vec<Range<usize>>,
+    listing.is_whole() && is_settled(root) && listing.seen.iter().all(is_settled)
 }
 
 fn encode(listing: &Listing) -> Vec<u8> {
-    let Some(root) = listing.root.clone() else { return Vec::new() };
-    let (mut seen, mut folders, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (part, inside) in &listing.folders {
-        let (part, from) = (&listing.parts[*part], seen.len());
-        for one in &part.seen[inside.clone()] {
-            let begin = names.len() as u32;
-            names.extend_from_slice(part.name(one));
-            seen.push(Seen { name: begin..names.len() as u32, ..one.clone() });
-        }
-        folders.push(from..seen.len());
-    }
-    let mut out = postcard::to_extend(&Kept { root, seen, folders }, vec![0; CHECK_LEN]).expect("plain data");
-    out.extend_from_slice(&names);
+    let Some(root) = &listing.root else { return Vec::new() };
+    let entries = (root, &listing.seen, &listing.folders);
+    let mut out = postcard::to_extend(&entries, vec![0; CHECK_LEN]).expect("plain data");
+    out.extend_from_slice(&listing.names);
     known::seal(&mut out);
     out
 }
 
-/// Decodes the listing of the folder `root` from the contents of its file; `None`: the contents are damaged.
-fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
-    let (Kept { root: root_seen, seen, folders }, names) = postcard::take_from_bytes(known::opened(bytes)?).ok()?;
-    let (part, folders) =
-        (PartialListing::new(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
-    let (path, parts, root) = (root.to_owned(), vec![part], Some(root_seen));
-    let listing = Listing { path, root, parts, folders, problems: Vec::new() };
-    is_tree(&listing.parts[0], &listing.folders).then_some(listing)
+/// Decodes the listing of the folder at `path` from the contents of its file; `None`: the contents are damaged.
+fn decode(path: &Path, bytes: &[u8]) -> Option<Listing> {
+    let ((root, seen, folders), names) = postcard::take_from_bytes(known::opened(bytes)?).ok()?;
+    let (path, root, names) = (path.to_owned(), Some(root), names.to_vec());
+    Some(Listing { path, root, seen, names, folders, problems: Vec::new() }).filter(is_tree)
 }
 
 /// Whether the entries of each folder are in the listing, and each folder has a higher number than its parent folder.
-fn is_tree(part: &PartialListing, folders: &[(usize, Range<usize>)]) -> bool {
-    let has_name = |seen: &Seen| seen.name.start <= seen.name.end && seen.name.end as usize <= part.names.len();
+fn is_tree(listing: &Listing) -> bool {
+    let Listing { seen, names, folders, .. } = listing;
+    let has_name = |seen: &Seen| seen.name.start <= seen.name.end && seen.name.end as usize <= names.len();
     let mut next = 0;
     let mut above = vec![false; folders.len()];
-    part.seen.iter().all(has_name)
-        && folders.iter().enumerate().all(|(number, (_, inside))| {
-            let follows = inside.start == next && inside.end >= next && inside.end <= part.seen.len();
+    seen.iter().all(has_name)
+        && folders.iter().enumerate().all(|(number, inside)| {
+            let follows = inside.start == next && inside.end >= next && inside.end <= seen.len();
             next = inside.end;
             follows
-                && part.seen[inside.clone()].iter().filter(|seen| seen.kind() == FileType::Directory).all(|seen| {
+                && seen[inside.clone()].iter().filter(|seen| seen.kind() == FileType::Directory).all(|seen| {
                     let folder = seen.folder as usize;
                     folder > number && above.get_mut(folder).is_some_and(|known| !std::mem::replace(known, true))
                 })
         })
-        && next == part.seen.len()
+        && next == seen.len()
 }
 
 /// Whether every file and folder of a listing is unchanged.
 fn is_unchanged(listing: &Listing, is_network: bool) -> bool {
-    let (Some(root), [part]) = (&listing.root, &listing.parts[..]) else { return false };
+    let Some(root) = &listing.root else { return false };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(top) = openat(CWD, &listing.path, flags, Mode::empty()) else { return false };
     if !lstat(&listing.path).is_ok_and(|stat| is_same(root, &stat)) {
         return false;
     }
-    let look = Look { listing, part, ways: ways(listing, part), top, is_network };
+    let look = Look { listing, ways: ways(listing), top, is_network };
     let (next, changed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let run = || {
         let mut path = Vec::new();
@@ -149,11 +127,11 @@ fn is_same(seen: &Seen, stat: &Stat) -> bool {
 }
 
 /// For each folder, the index of its entry in `seen` and the number of its parent folder.
-fn ways(listing: &Listing, part: &PartialListing) -> Vec<(usize, usize)> {
-    let mut ways = vec![(0, 0); listing.folders.len()];
-    for (number, (_, inside)) in listing.folders.iter().enumerate() {
-        for at in inside.clone().filter(|at| part.seen[*at].kind() == FileType::Directory) {
-            ways[part.seen[at].folder as usize] = (at, number);
+fn ways(Listing { seen, folders, .. }: &Listing) -> Vec<(usize, usize)> {
+    let mut ways = vec![(0, 0); folders.len()];
+    for (number, inside) in folders.iter().enumerate() {
+        for at in inside.clone().filter(|at| seen[*at].kind() == FileType::Directory) {
+            ways[seen[at].folder as usize] = (at, number);
         }
     }
     ways
@@ -161,7 +139,6 @@ fn ways(listing: &Listing, part: &PartialListing) -> Vec<(usize, usize)> {
 
 struct Look<'a> {
     listing: &'a Listing,
-    part: &'a PartialListing,
     ways: Vec<(usize, usize)>,
     /// The open folder that the listing is about.
     top: OwnedFd,
@@ -181,7 +158,7 @@ impl Look<'_> {
         let Ok(folder) = openat(&self.top, name, flags, Mode::empty()) else { return false };
         let seen = match number {
             0 => self.listing.root.as_ref(),
-            _ => self.part.seen.get(self.ways[number].0),
+            _ => self.listing.seen.get(self.ways[number].0),
         };
         path.clear();
         seen.is_some_and(|seen| fstat(&folder).is_ok_and(|stat| is_same(seen, &stat)))
@@ -192,9 +169,9 @@ impl Look<'_> {
     /// a slash.
     fn has_all(&self, from: &OwnedFd, number: usize, path: &mut Vec<u8>) -> bool {
         let len = path.len();
-        self.part.seen[self.listing.folders[number].1.clone()].iter().all(|seen| {
+        self.listing.seen[self.listing.folders[number].clone()].iter().all(|seen| {
             path.truncate(len);
-            path.extend_from_slice(self.part.name(seen));
+            path.extend_from_slice(self.listing.name(seen));
             statat(from, &path[..], AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_same(seen, &stat))
         })
     }
@@ -203,7 +180,7 @@ impl Look<'_> {
         if number != 0 {
             let (entry, above) = self.ways[number];
             self.add_way(above, path);
-            path.extend_from_slice(self.part.name(&self.part.seen[entry]));
+            path.extend_from_slice(self.listing.name(&self.listing.seen[entry]));
             path.push(b'/');
         }
     }
@@ -212,6 +189,7 @@ impl Look<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::folder_with;
     use rustix::fs::{Timespec, Timestamps, utimensat};
     use std::convert::Infallible;
     use std::fs;
@@ -220,11 +198,7 @@ mod tests {
 
     /// A folder in which nothing has changed for long.
     fn old_tree() -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["a/b/c", "a/d", "e"] {
-            fs::create_dir_all(folder.path().join(name)).unwrap();
-            fs::write(folder.path().join(name).join("file"), name).unwrap();
-        }
+        let folder = folder_with(["a/b/c/file", "a/d/file", "e/file"].map(|name| (name, name.as_bytes())));
         symlink("a", folder.path().join("link")).unwrap();
         folder
     }
@@ -314,11 +288,10 @@ mod tests {
         assert!(!path.exists(), "it has just been made");
         // A kept listing that lacks a name shows, by its result, whether it is used.
         let mut marked = decode(folder.path(), &encode(&listing)).unwrap();
-        let last = marked.folders.last_mut().unwrap();
-        last.1.end -= 1;
-        marked.parts[0].seen.pop();
-        let names = marked.parts[0].seen.last().unwrap().name.end as usize;
-        marked.parts[0].names.truncate(names);
+        marked.folders.last_mut().unwrap().end -= 1;
+        marked.seen.pop();
+        let names = marked.seen.last().unwrap().name.end as usize;
+        marked.names.truncate(names);
         known::write(&path, &encode(&marked)).unwrap();
         assert_eq!(list_with(folder.path(), &digests).len(), listing.len() - 1);
         fs::write(folder.path().join("a/new"), "").unwrap();

@@ -1,8 +1,7 @@
 //! All that is in a folder, looked at by several threads at once: on a network file system most of the time is spent
 //! waiting for answers.
 //!
-//! A thread keeps what it has found in a few large pieces of memory: folders of programs have tens of thousands of
-//! files.
+//! Threads and the listing keep names in one piece of memory: folders of programs have tens of thousands of files.
 
 use super::entry::ENTRIES_MAX;
 use crate::file_system::FileSystem;
@@ -29,7 +28,7 @@ const NAMES_LEN: usize = 32 << 10;
 pub struct Seen {
     pub mode: u32,
     pub(super) identity: Identity,
-    /// The position of the entry's name in the `names` of its [`PartialListing`].
+    /// The position of the entry's name in [`Listing::names`].
     pub(super) name: Range<u32>,
     /// The number of this folder in `Listing::folders`; 0 for the root and for what is no folder.
     pub(super) folder: u32,
@@ -50,10 +49,12 @@ impl Seen {
 pub struct Listing {
     pub(super) path: PathBuf,
     pub(super) root: Option<Seen>,
-    pub(super) parts: Vec<PartialListing>,
-    /// The contents of each folder: the number of a part, and the range of its `seen`. The root has the number 0; every
-    /// other folder has a higher number than its parent folder.
-    pub(super) folders: Vec<(usize, Range<usize>)>,
+    /// The contents of all folders, one folder after the other, each sorted by name.
+    pub(super) seen: Vec<Seen>,
+    pub(super) names: Vec<u8>,
+    /// The contents of each folder, as a range of indices into `seen`. The root has the number 0; every other folder
+    /// has a higher number than its parent folder.
+    pub(super) folders: Vec<Range<usize>>,
     /// The paths that could not be examined, with the errors.
     pub problems: Vec<(PathBuf, Errno)>,
 }
@@ -62,10 +63,10 @@ pub struct Listing {
 pub type Listings = BTreeMap<PathBuf, Listing>;
 
 /// The part of a listing that one thread has found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct PartialListing {
-    pub(super) seen: Vec<Seen>,
-    pub(super) names: Vec<u8>,
+#[derive(Default)]
+struct PartialListing {
+    seen: Vec<Seen>,
+    names: Vec<u8>,
     /// The folders that the thread has read, by their numbers, each with the range of its contents in `seen`.
     folders: Vec<(u32, Range<usize>)>,
     problems: Vec<(PathBuf, Errno)>,
@@ -74,11 +75,15 @@ pub(super) struct PartialListing {
 impl Listing {
     /// How many files and folders there are.
     pub fn len(&self) -> usize {
-        usize::from(self.root.is_some()) + self.parts.iter().map(|part| part.seen.len()).sum::<usize>()
+        usize::from(self.root.is_some()) + self.seen.len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    pub(super) fn name(&self, seen: &Seen) -> &[u8] {
+        name(&self.names, seen)
     }
 
     /// Whether everything in the folder could be examined.
@@ -87,9 +92,6 @@ impl Listing {
     }
 
     /// Calls `look` for every file and folder, in the order of [`Path`]; enters a folder if `look` returns `true`.
-    ///
-    /// # Errors
-    /// The first error that `look` returns.
     pub fn each<E>(&self, mut look: impl FnMut(&Path, &Seen) -> Result<bool, E>) -> Result<(), E> {
         let Some(root) = &self.root else { return Ok(()) };
         let mut path = self.path.clone().into_os_string().into_vec();
@@ -97,24 +99,24 @@ impl Listing {
         let mut show = |path: &[u8], seen: &Seen, left: &mut Vec<_>| -> Result<(), E> {
             if look(Path::new(OsStr::from_bytes(path)), seen)?
                 && seen.kind() == FileType::Directory
-                && let Some((part, inside)) = self.folders.get(seen.folder as usize)
+                && let Some(inside) = self.folders.get(seen.folder as usize)
             {
-                left.push((&self.parts[*part], inside.clone(), path.len()));
+                left.push((inside.clone(), path.len()));
             }
             Ok(())
         };
         show(&path, root, &mut left)?;
-        while let Some((part, inside, len)) = left.last_mut() {
+        while let Some((inside, len)) = left.last_mut() {
             let Some(next) = inside.next() else {
                 left.pop();
                 continue;
             };
-            let seen = &part.seen[next];
+            let seen = &self.seen[next];
             path.truncate(*len);
             if path.last() != Some(&b'/') {
                 path.push(b'/');
             }
-            path.extend_from_slice(part.name(seen));
+            path.extend_from_slice(self.name(seen));
             show(&path, seen, &mut left)?;
         }
         Ok(())
@@ -137,14 +139,23 @@ pub fn list(root: &Path) -> Listing {
         folders: AtomicU32::new(1),
     };
     let run = || take_folders(&shared);
-    all.parts = std::thread::scope(|scope| {
+    let mut parts: Vec<PartialListing> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
         std::iter::once(run()).chain(others.into_iter().filter_map(|other| other.join().ok())).collect()
     });
-    all.folders = vec![(0, 0..0); shared.folders.into_inner() as usize];
-    for (number, part) in all.parts.iter_mut().enumerate() {
-        part.folders.drain(..).for_each(|(folder, inside)| all.folders[folder as usize] = (number, inside));
+    let mut found = vec![(0, 0..0); shared.folders.into_inner() as usize];
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.folders.drain(..).for_each(|(folder, inside)| found[folder as usize] = (number, inside));
         all.problems.append(&mut part.problems);
+    }
+    for (part, inside) in found {
+        let (part, from) = (&parts[part], all.seen.len());
+        for seen in &part.seen[inside] {
+            let begin = all.names.len() as u32;
+            all.names.extend_from_slice(name(&part.names, seen));
+            all.seen.push(Seen { name: begin..all.names.len() as u32, ..seen.clone() });
+        }
+        all.folders.push(from..all.seen.len());
     }
     all
 }
@@ -224,14 +235,6 @@ fn name<'a>(names: &'a [u8], seen: &Seen) -> &'a [u8] {
 }
 
 impl PartialListing {
-    pub(super) fn new(seen: Vec<Seen>, names: Vec<u8>) -> PartialListing {
-        PartialListing { seen, names, ..PartialListing::default() }
-    }
-
-    pub(super) fn name(&self, seen: &Seen) -> &[u8] {
-        name(&self.names, seen)
-    }
-
     /// Reads the entries that are directly in a folder. `buffer` receives the names that the kernel returns.
     fn read(&mut self, path: &Path, buffer: &mut Vec<u8>) {
         match self.read_names(path, buffer) {

@@ -30,9 +30,6 @@ impl Set {
 
     /// Makes the set that [`Set::collect`] makes, but reads neither folders whose contents are in `listings` nor files
     /// whose digests are in `digests`.
-    ///
-    /// # Errors
-    /// A root cannot be read, is itself privileged, or changes.
     pub fn collect_with<'a>(
         roots: impl IntoIterator<Item = &'a Path>,
         listings: &Listings,

@@ -13,26 +13,24 @@
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links
 //!                                 to it
 //!     sets/DIGEST/tree/…          the files under their original names
+//!     libraries/DIGEST/…          a copy of `libwireup-staged`, which stays until the store is emptied
 //!     protected                   there once files were shown without mounts: then their write bits are removed
-//!     sets/DIGEST/shown-…/        what processes of a job need that cannot have mounts either
+//!     sets/DIGEST/shown-…/        the map for `libwireup-staged`, if processes cannot have mounts either
 //! ```
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one
 //! rename.
 
-mod library;
 pub(crate) mod packs;
 pub(crate) mod placeholders;
-mod protected;
-mod room;
 #[cfg(test)]
 mod tests;
+mod without_mounts;
 
 use crate::image::mounted::{Files, may_mount, owner};
 use crate::image::{ContentLocation, image};
 use crate::set::{Digest, Entry, EntryKind, Set};
 pub use placeholders::{Placeholders, Registry};
-pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -43,6 +41,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
+pub use without_mounts::Shown;
 
 /// Errors are texts for the user.
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -57,6 +56,11 @@ pub(crate) fn problem_at(path: &Path, problem: impl Display) -> String {
 
 /// The reason why a set is refused: numbers of blocks in an image have 32 bits.
 pub(crate) const TOO_LARGE: &str = "more than 16 TiB cannot be staged at once; stage less";
+
+/// The message that a content of a set differs from the announced content.
+pub(crate) fn damaged(set: &Set, content: u32) -> String {
+    problem_at(set.path_of(&set.contents()[content as usize]), "its content is not what was announced")
+}
 
 fn busy(path: &Path) -> String {
     problem_at(path, "it is being changed by another process, which does not end; try again")
@@ -177,37 +181,18 @@ fn is_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).ok().map(number) == file.metadata().ok().map(number)
 }
 
-/// Format version, boot and host name with which a store was made. A store is not used after a reboot.
-#[derive(PartialEq, Eq, Debug)]
-struct Maker {
-    format: String,
-    boot: String,
-    node: String,
+/// Format version, boot and host name with which this process makes stores. A store is not used after a reboot.
+fn maker() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let node = rustix::system::uname().nodename().to_string_lossy().replace(' ', "");
+    format!("{FORMAT} {} {node}", boot.trim())
 }
 
-impl Maker {
-    fn this() -> Maker {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let node = rustix::system::uname().nodename().to_string_lossy().replace(' ', "");
-        Maker { format: FORMAT.to_string(), boot: boot.trim().to_owned(), node }
-    }
-
-    fn text(&self) -> String {
-        format!("{} {} {}", self.format, self.boot, self.node)
-    }
-
-    /// Parses the text of the file `made-by`; missing words are empty.
-    fn parse(text: &str) -> Maker {
-        let mut words = text.split(' ').map(str::to_owned);
-        let mut next = || words.next().unwrap_or_default();
-        Maker { format: next(), boot: next(), node: next() }
-    }
-
-    /// Whether another machine has made the store: not only the boot differs, as after a reboot, and not only the host
-    /// name, as in a container of the same machine.
-    fn is_another_node_than(&self, other: &Maker) -> bool {
-        !self.node.is_empty() && self.boot != other.boot && self.node != other.node
-    }
+/// The name of the machine that has made a store, if it is another one than this: not only the boot differs, as after a
+/// reboot, and not only the host name, as in a container of the same machine.
+fn other_node<'a>(made_by: &'a str, own: &str) -> Option<&'a str> {
+    let differs = |at| made_by.split(' ').nth(at) != own.split(' ').nth(at);
+    made_by.split(' ').nth(2).filter(|node| !node.is_empty() && differs(1) && differs(2))
 }
 
 impl Store {
@@ -242,8 +227,8 @@ impl Store {
     /// what was written just before, and the contents are trusted by their names.
     fn renew(&self) -> Result<()> {
         let path = self.root.join("made-by");
-        let own = Maker::this();
-        let made_by = || fs::read_to_string(&path).ok().map(|text| Maker::parse(&text));
+        let own = maker();
+        let made_by = || fs::read_to_string(&path).ok();
         if made_by().is_some_and(|maker| maker == own) {
             return Ok(());
         }
@@ -253,11 +238,11 @@ impl Store {
         lock_within(&lock_file, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy(&lock))?;
         match made_by() {
             Some(maker) if maker == own => return Ok(()),
-            Some(maker) if maker.is_another_node_than(&own) => {
-                let (node, cure) = (maker.node, "choose a folder that is each node's own with --stage=DIR");
-                return Err(problem_at(&self.root, format_args!("node {node} keeps files there; {cure}")));
-            }
-            Some(_) => {
+            Some(maker) => {
+                if let Some(node) = other_node(&maker, &own) {
+                    let cure = "choose a folder that is each node's own with --stage=DIR";
+                    return Err(problem_at(&self.root, format_args!("node {node} keeps files there; {cure}")));
+                }
                 for folder in FOLDERS.map(|folder| self.root.join(folder)) {
                     remove_tree(&folder)?;
                     at(&folder, DirBuilder::new().mode(0o700).create(&folder))?;
@@ -266,7 +251,7 @@ impl Store {
             None => {}
         }
         let new = at(&self.root, tempfile::NamedTempFile::new_in(&self.root))?;
-        at(new.path(), fs::write(new.path(), own.text()))?;
+        at(new.path(), fs::write(new.path(), own))?;
         at(&path, new.persist(&path).map(drop).map_err(|error| error.error))
     }
 
@@ -285,9 +270,6 @@ impl Store {
     }
 
     /// Locks a set for use; `None`: the store does not have it.
-    ///
-    /// # Errors
-    /// The set cannot be locked.
     pub fn use_set(&self, set: &Digest) -> Result<Option<InUse>> {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
@@ -348,9 +330,6 @@ impl Store {
     }
 
     /// The sets that are here.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub fn sets(&self) -> Result<Vec<Kept>> {
         let _looks = self.looks()?;
         let mut all = Vec::new();
@@ -390,9 +369,6 @@ impl Store {
     }
 
     /// Removes a set, unless it is in use.
-    ///
-    /// # Errors
-    /// The set cannot be removed.
     pub fn drop_set(&self, name: &str) -> Result<bool> {
         let folder = self.root.join("sets").join(name);
         let looks = self.looks()?;
@@ -415,6 +391,70 @@ impl Store {
     fn away(&self) -> Result<PathBuf> {
         let new = self.root.join("new");
         Ok(at(&new, tempfile::Builder::new().prefix("drop-").tempdir_in(&new))?.keep())
+    }
+
+    /// Removes the least recently used sets that are not in use, until `wanted` bytes fit.
+    pub(crate) fn make_room(&self, wanted: u64) -> Result<()> {
+        if wanted == 0 {
+            return Ok(());
+        }
+        self.sweep()?;
+        if self.room > 0 && wanted > self.room {
+            return Err(self.no_room(wanted, self.room));
+        }
+        loop {
+            let held = self.held()?;
+            let stat = at(&self.root, statvfs(&self.root))?;
+            let left = stat.f_bavail * stat.f_frsize;
+            let room = if self.room == 0 { (held + left) / 2 } else { self.room };
+            let free = room.saturating_sub(held).min(left);
+            if wanted <= free {
+                return Ok(());
+            }
+            let oldest = self.sets()?.into_iter().filter(|kept| !kept.is_in_use).min_by_key(|kept| kept.used);
+            let Some(oldest) = oldest else {
+                return Err(self.no_room(wanted, free));
+            };
+            self.drop_set(&oldest.name)?;
+        }
+    }
+
+    fn no_room(&self, wanted: u64, free: u64) -> String {
+        let root = self.root.display();
+        format!(
+            "{wanted} bytes do not fit in {root}: {free} are free; raise --stage-room, or choose another \
+             folder with --stage=DIR"
+        )
+    }
+
+    /// Bytes that the store holds, in files and packs: a store that was used with and without the right to mount has
+    /// both.
+    pub(crate) fn held(&self) -> Result<u64> {
+        let objects: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
+        Ok(objects + self.pack_bytes()?)
+    }
+
+    /// Removes contents that no tree links to, and files that killed receivers have left.
+    fn sweep(&self) -> Result<()> {
+        let _alone = self.new_folder(FlockOperation::NonBlockingLockExclusive)?;
+        self.sweep_packs()?;
+        for (path, meta) in self.objects()? {
+            if meta.nlink() == 1 {
+                let _ = fs::remove_file(path);
+            }
+        }
+        for left in self.inside("new")? {
+            let is_alone = |folder: File| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if File::open(&left).is_ok_and(is_alone) {
+                remove_tree(&left)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn objects(&self) -> Result<Vec<(PathBuf, fs::Metadata)>> {
+        let objects = self.inside("objects")?.into_iter();
+        Ok(objects.filter_map(|path| Some((path.clone(), fs::symlink_metadata(path).ok()?))).collect())
     }
 }
 

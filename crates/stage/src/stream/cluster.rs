@@ -1,7 +1,7 @@
 //! Cuts contents into clusters. Each cluster is stored and sent by itself: plain, or packed by LZ4, as a file system
 //! image can hold it.
 
-use crate::set::PIECE_LEN;
+use crate::set::{PIECE_LEN, Set};
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use std::ops::Range;
 
@@ -28,6 +28,13 @@ pub struct Cluster {
     pub len: usize,
     /// The stored form of the cluster, as a range of bytes in the piece.
     pub stored: Range<usize>,
+}
+
+impl Cluster {
+    /// Whether the content ends with this cluster.
+    pub(crate) fn is_last(&self, set: &Set) -> bool {
+        self.offset + self.len as u64 == set.contents()[self.content as usize].len
+    }
 }
 
 /// How a cluster is stored.

@@ -1,12 +1,45 @@
-//! Folders on the way to staged files that contain nothing but staged files.
+//! The names of staged files as a tree, and the folders in it that contain nothing else.
 
-use super::staged_names::Node;
-use crate::mounts::Mounts;
-use crate::set::Set;
+use crate::file_system::Mounts;
+use crate::set::{Entry, Set, is_library};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// The names of staged files and folders, from the root down.
+#[derive(Default)]
+pub(super) struct Node<'a> {
+    pub staged: Option<Entry<'a>>,
+    pub children: BTreeMap<OsString, Node<'a>>,
+}
+
+impl<'a> Node<'a> {
+    pub fn of(set: &'a Set) -> Node<'a> {
+        let mut root = Node::default();
+        set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+        root
+    }
+
+    /// The entries of the folder that this node stands for, without those in the tree; `None`: there are more than
+    /// `most`.
+    pub fn others(&self, folder: &Path, most: usize) -> io::Result<Option<Vec<fs::DirEntry>>> {
+        let is_other = |inside: &fs::DirEntry| !self.children.contains_key(&inside.file_name());
+        let others = fs::read_dir(folder)?.filter(|inside| inside.as_ref().map_or(true, is_other));
+        let found = others.take(most + 1).collect::<io::Result<Vec<_>>>()?;
+        Ok(Some(found).filter(|found| found.len() <= most))
+    }
+
+    fn add(&mut self, entry: Entry<'a>) {
+        let parts = entry.path().components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            _ => None,
+        });
+        parts.fold(self, |node, name| node.children.entry(name).or_default()).staged = Some(entry);
+    }
+}
 
 /// Most bare folders that are sent to the nodes; nodes look into further folders themselves (chosen: a program has some
 /// dozens of folders).
@@ -70,26 +103,20 @@ fn add(path: &Path, node: &Node, mounts: &Mounts, found: &mut Vec<BareFolder>) {
 /// The permission bits of a folder in which only files of the set exist.
 fn look(path: &Path, node: &Node) -> Option<u32> {
     let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
-    for inside in fs::read_dir(path).ok()? {
-        node.children.get(&inside.ok()?.file_name())?;
-    }
+    node.others(path, 0).ok()??;
     Some(meta.permissions().mode() & 0o7777)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::folder_with;
 
     #[test]
     fn folders_with_nothing_else_in_them_are_found_and_compared_by_their_server() {
-        let folder = tempfile::tempdir().unwrap();
+        let names = ["env/bin/program", "env/lib/one", "env/lib/other", "env/share/data"];
+        let folder = folder_with(names.map(|name| (name, &b""[..])));
         let at = |name: &str| folder.path().join(name);
-        for name in ["env/bin", "env/lib", "env/share"] {
-            fs::create_dir_all(at(name)).unwrap();
-        }
-        for name in ["env/bin/program", "env/lib/one", "env/lib/other", "env/share/data"] {
-            fs::write(at(name), "").unwrap();
-        }
         let set = Set::collect([&*at("env/bin/program"), &*at("env/lib/one"), &*at("env/share")]).unwrap();
         for name in ["", "env", "env/bin"] {
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,26 +1,32 @@
-//! A staged set under its original names: mounted over the originals, in a mount namespace of the job's.
+//! Shows a staged set to the ranks of a job: copies are mounted over the originals, in a mount namespace that only the
+//! job's processes on this node have.
+//!
+//! A staged folder is covered by its copy. For a staged file that is not enough if it lies on a network file system:
+//! the kernel would still ask the file server about each folder on the path to it. So these folders are covered too,
+//! each by a *closed* folder, which lies in the node's memory and has the same entries:
 //!
 //! ```text
-//!   a folder of the set    /nfs/env     the staged tree, read-only: nothing below it asks the file server
-//!   a file of the set      /nfs/a/app   /nfs becomes a folder of node memory, read-only, in which /nfs/a is one too:
-//!                          /nfs/        a, and everything else that was there: the originals
-//!                          /nfs/a/      app: the staged file, and everything else: the originals
+//!   staged: the folder /nfs/env and the file /nfs/a/app
+//!
+//!   /nfs          closed: `env` and `a`, and each other entry of the original, which is mounted here
+//!   /nfs/env      the copy, read-only
+//!   /nfs/a        closed: `app`, and each other entry of the original, which is mounted here
+//!   /nfs/a/app    the copy, read-only
 //! ```
 //!
-//! In such a *closed* folder no other name exists, so that a look-up that finds nothing is answered here too, and no
-//! walk along the path to a staged file asks the file server. Nothing new can be made in it. Folders of a network file
-//! system are closed, from its root down, and those in which a staged file would not exist otherwise. Folders in which
-//! ranks are expected to make files ([`Keep`]) and those with too much else in them stay *open*, as all others: only
-//! the staged names in them are replaced, and their file system is still asked about the folder.
+//! A closed folder has all names that there are: the node itself answers the look-up of any other name, and nobody can
+//! make a file in it. Folders of a network file system are closed, and so are folders that lack a staged name on this
+//! node. All others are *open*: the original folder, in which only staged entries are covered, and about which the
+//! kernel still asks its file system. A folder also stays open if ranks are expected to make files in it ([`Keep`]), or
+//! if it has more than [`OTHERS_MAX`] other entries.
 //!
-//! Each node must ask the file server which other names a folder has. The launcher finds out which folders are *bare*,
-//! with nothing in them but staged files; nodes to which the kernel names the same folder of the same server ([`Bare`])
-//! do not ask.
+//! Before a node closes a folder, it must ask the file server for the other entries. The launcher saves it this
+//! question for *bare* folders, which have no other entries: it tells the nodes which folders these are, and a node
+//! does not ask about those that are the same folder of the same server there ([`Bare`]).
 
 mod bare;
 mod names;
 mod own_mounts;
-mod staged_names;
 #[cfg(test)]
 mod tests;
 
@@ -32,10 +38,10 @@ use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
 use crate::set::{Entry, EntryKind, Set};
 use crate::store::placeholders::{Placeholder, Placeholders, check_owners};
+use bare::Node;
 use own_mounts::{Result, at};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_remount, move_mount, open_tree};
-use staged_names::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -319,22 +325,15 @@ fn has_place(path: &Path, entry: &Entry) -> Result<()> {
 
 /// The unstaged entries of a folder; `None`: there are too many, or the user may not read it.
 fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
-    let mut found = Vec::new();
-    let inside = match fs::read_dir(folder) {
+    let inside = match node.others(folder, OTHERS_MAX) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         inside => at(folder, "look into it", inside)?,
     };
+    let Some(inside) = inside else { return Ok(None) };
+    let mut found = Vec::new();
     for inside in inside {
-        let inside = at(folder, "look into it", inside)?;
-        if node.children.contains_key(&inside.file_name()) {
-            continue;
-        }
-        if found.len() == OTHERS_MAX {
-            return Ok(None);
-        }
-        let path = inside.path();
         match other(&inside) {
-            Ok(other) => found.push((path, other)),
+            Ok(other) => found.push((inside.path(), other)),
             // The entry has just been removed.
             Err(error) if [Some(ENOENT), Some(ESTALE)].contains(&error.error.raw_os_error()) => {}
             Err(error) => return Err(error),

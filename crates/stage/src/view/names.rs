@@ -3,7 +3,6 @@
 use super::{Bare, Closing, Keep, Node, is_remote};
 use crate::set::Set;
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -49,35 +48,21 @@ fn add(path: &Path, node: &Node, closing: &Closing, ways: &mut BTreeMap<PathBuf,
 
 /// The unstaged names in a folder; `None`: there are too many, or the user may not read it.
 fn others(folder: &Path, node: &Node) -> Option<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for inside in fs::read_dir(folder).ok()? {
-        let name = inside.ok()?.file_name();
-        if node.children.contains_key(&name) {
-            continue;
-        }
-        if names.len() == NAMES_MAX {
-            return None;
-        }
-        names.push(name.into_vec());
-    }
-    Some(names)
+    let others = node.others(folder, NAMES_MAX).ok()??;
+    Some(others.into_iter().map(|inside| inside.file_name().into_vec()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::folder_with;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     #[test]
     fn folders_on_a_network_are_known_and_those_where_files_are_made_are_not() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder_with(["app/lib/libx.so", "app/lib/liby.so", "app/work/data"].map(|name| (name, &b""[..])));
         let at = |name: &str| folder.path().join(name);
-        for name in ["app/lib", "app/work"] {
-            fs::create_dir_all(at(name)).unwrap();
-        }
-        for name in ["app/lib/libx.so", "app/lib/liby.so", "app/work/data"] {
-            fs::write(at(name), name).unwrap();
-        }
         symlink("lib", at("app/latest")).unwrap();
         let set = Set::collect([&*at("app/lib/libx.so"), &*at("app/work/data")]).unwrap();
         let keep = Keep::from([at("app/work")]);

@@ -1,12 +1,11 @@
-//! Staged sets over their originals, in mounts of each test's own.
+//! Tests views: each test stages a set, changes the originals, and looks at what ranks would see.
 
 use super::*;
-use crate::store::Form;
-use crate::store::{Registry, Store};
-use crate::testing::{forms, home, stage};
+use crate::store::{Form, Registry, Store};
+use crate::testing::{folder_with, forms, home, stage};
 use std::thread;
 
-/// A set in a store of each form.
+/// A staged set: in one store for each form of stores that can be tested here, each in a folder of its own.
 struct Staged<'a> {
     set: &'a Set,
     homes: Vec<(Form, tempfile::TempDir)>,
@@ -26,11 +25,12 @@ impl Staged<'_> {
         Staged { set, homes: forms().into_iter().map(stage).collect() }
     }
 
-    /// Runs `look` in a mount namespace where the set lies over the originals, for each form. `false`: mounts are not
-    /// permitted here.
+    /// For each form, mounts the set over the originals in a new mount namespace and calls `look` there. All folders
+    /// but those directly below `/` count as folders of a network file system, so that they are closed, except those in
+    /// `keep`. Returns `false` without a call of `look` if this process may not make mounts.
     fn look(&self, keep: &[&Path], look: impl Fn(&View) + Sync) -> bool {
         let keep: Keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
-        let looks = |(form, home): &(Form, tempfile::TempDir)| {
+        let show_and_look = |(form, home): &(Form, tempfile::TempDir)| {
             let kept = store(home, *form).use_set(&self.set.digest()).unwrap().unwrap();
             // A thread may not make a user namespace.
             if own_mounts(false).is_err() {
@@ -49,17 +49,16 @@ impl Staged<'_> {
             drop(placeholders);
             true
         };
-        let in_thread = |home| thread::scope(|scope| scope.spawn(|| looks(home)).join().unwrap());
+        // The namespace ends with the thread that has made it.
+        let in_thread = |home| thread::scope(|scope| scope.spawn(|| show_and_look(home)).join().unwrap());
         self.homes.iter().map(in_thread).fold(false, |all, one| all | one)
     }
 }
 
 #[test]
 fn a_staged_folder_hides_the_original() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_with([("env/module", &b"staged"[..])]);
     let at = |name: &str| folder.path().join(name);
-    fs::create_dir(at("env")).unwrap();
-    fs::write(at("env/module"), b"staged").unwrap();
     let set = Set::collect([&*at("env")]).unwrap();
     let staged = Staged::new(&set);
     fs::write(at("env/module"), b"changed").unwrap();
@@ -77,12 +76,8 @@ fn a_staged_folder_hides_the_original() {
 
 #[test]
 fn a_program_with_rights_of_its_own_stays_the_original_in_a_staged_folder() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_with([("env/module", &b"staged"[..]), ("env/privileged", b"staged")]);
     let at = |name: &str| folder.path().join(name);
-    fs::create_dir(at("env")).unwrap();
-    for name in ["module", "privileged"] {
-        fs::write(at("env").join(name), b"staged").unwrap();
-    }
     fs::set_permissions(at("env/privileged"), Permissions::from_mode(0o4755)).unwrap();
     let set = Set::collect([&*at("env")]).unwrap();
     let staged = Staged::new(&set);
@@ -102,12 +97,8 @@ fn a_program_with_rights_of_its_own_stays_the_original_in_a_staged_folder() {
 
 #[test]
 fn the_folder_of_a_staged_program_has_what_it_had_and_no_other_names() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_with([("program", &b"staged"[..]), ("data", b"data"), ("input/one", b"1")]);
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("program"), b"staged").unwrap();
-    fs::write(at("data"), b"data").unwrap();
-    fs::create_dir(at("input")).unwrap();
-    fs::write(at("input/one"), b"1").unwrap();
     symlink("data", at("link")).unwrap();
     let set = Set::collect([&*at("program")]).unwrap();
     let staged = Staged::new(&set);
@@ -129,9 +120,8 @@ fn the_folder_of_a_staged_program_has_what_it_had_and_no_other_names() {
 
 #[test]
 fn the_folder_in_which_the_ranks_work_stays_writable() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_with([("program", &b"staged"[..])]);
     let program = folder.path().join("program");
-    fs::write(&program, b"staged").unwrap();
     let set = Set::collect([&*program]).unwrap();
     let staged = Staged::new(&set);
     fs::write(&program, b"changed").unwrap();
@@ -145,13 +135,9 @@ fn the_folder_in_which_the_ranks_work_stays_writable() {
 
 #[test]
 fn what_this_node_has_no_folder_for_gets_places_that_are_removed_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
     let names = ["work/a/program", "work/a/b/data", "other/c/library", "file"];
-    for name in names {
-        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
-        fs::write(at(name), b"staged").unwrap();
-    }
+    let folder = folder_with(names.map(|name| (name, &b"staged"[..])));
+    let at = |name: &str| folder.path().join(name);
     symlink("program", at("work/a/link")).unwrap();
     let paths = names.map(at).into_iter().chain([at("work/a/link")]).collect::<Vec<_>>();
     let set = Set::collect(paths.iter().map(|path| &**path)).unwrap();
@@ -174,10 +160,8 @@ fn what_this_node_has_no_folder_for_gets_places_that_are_removed_again() {
 
 #[test]
 fn a_place_with_something_else_is_told_before_anything_is_covered() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder_with([("here", &b"staged"[..]), ("other", b"staged")]);
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("here"), b"staged").unwrap();
-    fs::write(at("other"), b"staged").unwrap();
     let set = Set::collect([&*at("here"), &*at("other")]).unwrap();
     fs::remove_file(at("other")).unwrap();
     fs::create_dir(at("other")).unwrap();

@@ -1,6 +1,5 @@
 //! Upcalls for fences, direct modex, groups and connections.
 
-use super::common::timeout_in;
 use crate::read::{Read, View, c_str, slice, text_in};
 use crate::server::state::{Callback, Members, Server, Waiting, server};
 use crate::sys::constants::{group as operation, key, rank, status};
@@ -34,7 +33,7 @@ pub unsafe extern "C" fn fence(
     let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
     let collect = infos.is_true(key::COLLECT_DATA);
     let data = if collect { bytes } else { Bytes::new() };
-    let timeout_s = timeout_in(infos);
+    let timeout_s = infos.timeout_s();
     let ask = match members {
         Members::Own(set) => Ask::Fence { set, collect, data, timeout_s },
         Members::OfJobs(members) => join(Purpose::Fence, members, data, timeout_s),
@@ -75,7 +74,7 @@ pub unsafe extern "C" fn direct_modex(
 fn modex(server: &Server, proc: &PmixProc, infos: View<'_>) -> Result<Ask, Status> {
     let wanted = |rank| {
         let key = infos.find(key::REQUIRED_KEY).and_then(Read::text).map(str::to_owned);
-        Wanted { rank, key, timeout_s: timeout_in(infos) }
+        Wanted { rank, key, timeout_s: infos.timeout_s() }
     };
     if server.is_ours(proc) {
         // The library itself has the data about this job as a whole.
@@ -124,7 +123,7 @@ pub unsafe extern "C" fn group(
     if name.to_bytes().len() > PMIX_KEY_LEN_MAX {
         return status::BAD_PARAM;
     }
-    let (name, timeout_s) = (name.to_string_lossy().into_owned(), timeout_in(infos));
+    let (name, timeout_s) = (name.to_string_lossy().into_owned(), infos.timeout_s());
     let until = server.awaited_until(&members, timeout_s);
     let ask = match members.clone() {
         Members::Own(set) => Ask::Group { name, set, wants_context, data, timeout_s },
@@ -175,7 +174,7 @@ fn meet(
     let server = server();
     let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let Some(callback) = callback else { return status::BAD_PARAM };
-    let timeout_s = timeout_in(infos);
+    let timeout_s = infos.timeout_s();
     let until = server.awaited_until(&members, timeout_s);
     let ask = match members {
         Members::Own(set) => Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s },

@@ -3,13 +3,10 @@
 //! For an upcall that returns "success" we call back later, always from a separate work item on the library's thread.
 //! For an upcall that returns "operation succeeded" or any error we never call back. No upcall waits.
 
-mod common;
-mod control;
-mod events;
 mod exchange;
-mod lifecycle;
 mod names;
 pub mod query;
+mod rank;
 mod spawn;
 
 use crate::sys::types::ServerModule;
@@ -17,9 +14,9 @@ use crate::sys::types::ServerModule;
 /// The function table given to the library. The library itself refuses operations that are missing here.
 pub fn module() -> ServerModule {
     ServerModule {
-        client_connected2: Some(lifecycle::connected),
-        client_finalized: Some(lifecycle::finalized),
-        abort: Some(lifecycle::abort),
+        client_connected2: Some(rank::connected),
+        client_finalized: Some(rank::finalized),
+        abort: Some(rank::abort),
         fence_nb: Some(exchange::fence),
         direct_modex: Some(exchange::direct_modex),
         group: Some(exchange::group),
@@ -29,12 +26,12 @@ pub fn module() -> ServerModule {
         spawn: Some(spawn::spawn),
         connect: Some(exchange::connect),
         disconnect: Some(exchange::disconnect),
-        register_events: Some(events::register),
-        deregister_events: Some(events::deregister),
-        notify_event: Some(events::raised),
+        register_events: Some(rank::register_events),
+        deregister_events: Some(rank::deregister_events),
+        notify_event: Some(rank::notify_event),
         query: Some(query::query),
-        log: Some(control::log),
-        job_control: Some(control::job_control),
+        log: Some(rank::log),
+        job_control: Some(rank::job_control),
         ..ServerModule::default()
     }
 }

@@ -1,6 +1,5 @@
 //! Upcalls for published key-value pairs, which the agents store and any node can look up.
 
-use super::common::timeout_in;
 use crate::packing::pack_value;
 use crate::read::{Read, View, c_strs};
 use crate::server::state::{Callback, Waiting, server};
@@ -55,7 +54,7 @@ pub unsafe extern "C" fn lookup(
     let asked = unsafe { KeyRequest::new(proc, keys, infos, count, callback, data) };
     let Some(KeyRequest { from, names, infos, callback }) = asked else { return status::BAD_PARAM };
     let wait = wait_in(infos, names.len());
-    let ask = names::Ask::LookUp { names, range: range_in(infos), wait, timeout_s: timeout_in(infos) };
+    let ask = names::Ask::LookUp { names, range: range_in(infos), wait, timeout_s: infos.timeout_s() };
     server().ask(Ask::Names { from, ask }, Waiting::Lookup(callback))
 }
 

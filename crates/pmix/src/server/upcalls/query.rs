@@ -26,14 +26,14 @@ pub unsafe extern "C" fn query(
         // SAFETY: the library lends us the keys and the qualifiers of each query for the call.
         let (keys, qualifiers) = unsafe { (c_strs(one.keys), View::new(one.qualifiers, one.qualifier_count)) };
         let nspace = qualifiers.find(key::NSPACE).and_then(Read::text);
-        if nspace.is_some_and(|nspace| nspace != server.job.nspace) {
+        if nspace.is_some_and(|nspace| nspace != server.job.begin.nspace) {
             query.missed = true;
             continue;
         }
         query.open.extend(keys.into_iter().map(CStr::to_owned));
     }
     // All keys are unknown.
-    if query.open.iter().all(|key| !is_known(key)) {
+    if query.open.iter().all(|key| ask_for(key).is_none() && fact(&server.job, key).is_none()) {
         return status::NOT_FOUND;
     }
     query.go_on(server)
@@ -43,17 +43,14 @@ impl Query {
     /// Sends the next key to the agent, or finishes the query. Returns the result of the upcall.
     fn go_on(mut self, server: &'static Server) -> Status {
         while let Some(key) = self.open.last() {
-            let ask = match key.as_c_str() {
-                key if key == key::QUERY_NAMESPACES || key == key::QUERY_NAMESPACE_INFO => Ask::Namespaces,
-                key if key == key::QUERY_PROC_TABLE => Ask::ProcTable { here: false },
-                key if key == key::QUERY_LOCAL_PROC_TABLE => Ask::ProcTable { here: true },
-                key => {
-                    self.missed |= !add_fact(server, key, &mut self.found);
-                    self.open.pop();
-                    continue;
-                }
-            };
-            return server.ask(ask, Waiting::Query(self));
+            if let Some(ask) = ask_for(key) {
+                return server.ask(ask, Waiting::Query(self));
+            }
+            match fact(&server.job, key) {
+                Some(value) => _ = self.found.u32(key, value),
+                None => self.missed = true,
+            }
+            self.open.pop();
         }
         server.on_library_thread(move || self.finish(server.library.major));
         status::SUCCESS
@@ -119,33 +116,25 @@ unsafe extern "C" fn release(infos: *mut c_void) {
     drop(unsafe { Box::from_raw(infos.cast::<Infos>()) });
 }
 
-/// Keys that only the agent can answer.
-const ASKED: [&CStr; 4] =
-    [key::QUERY_NAMESPACES, key::QUERY_NAMESPACE_INFO, key::QUERY_PROC_TABLE, key::QUERY_LOCAL_PROC_TABLE];
-
-fn is_known(key: &CStr) -> bool {
-    ASKED.contains(&key) || FACTS.iter().any(|(name, _)| *name == key)
+/// The request for a key that only the agent can answer; `None`: the key is not such a key.
+fn ask_for(key: &CStr) -> Option<Ask> {
+    match key {
+        key if key == key::QUERY_NAMESPACES || key == key::QUERY_NAMESPACE_INFO => Some(Ask::Namespaces),
+        key if key == key::QUERY_PROC_TABLE => Some(Ask::ProcTable { here: false }),
+        key if key == key::QUERY_LOCAL_PROC_TABLE => Some(Ask::ProcTable { here: true }),
+        _ => None,
+    }
 }
 
-/// A key, and the function that computes its value.
-type Fact = (&'static CStr, fn(&Job) -> u32);
-
-/// Keys that this process answers without the agent.
-const FACTS: [Fact; 5] = [
-    (key::JOB_SIZE, |job| job.size),
-    (key::UNIV_SIZE, |job| job.universe),
-    (key::MAX_PROCS, |job| job.size),
-    (key::NUM_NODES, |job| job.nodes.len() as u32),
-    (key::JOB_NUM_APPS, |job| job.programs.len() as u32),
-];
-
-/// Adds the value of a key that this process can answer; `false`: the key is unknown.
-fn add_fact(server: &Server, key: &CStr, found: &mut Infos) -> bool {
-    let fact = FACTS.iter().find(|(name, _)| *name == key);
-    if let Some((_, fact)) = fact {
-        found.u32(key, fact(&server.job));
+/// The value of a key that this process answers without the agent; `None`: the key is not such a key.
+fn fact(job: &Job, key: &CStr) -> Option<u32> {
+    match key {
+        key if key == key::JOB_SIZE || key == key::MAX_PROCS => Some(job.size),
+        key if key == key::UNIV_SIZE => Some(job.begin.universe.unwrap_or(job.size)),
+        key if key == key::NUM_NODES => Some(job.begin.nodes.len() as u32),
+        key if key == key::JOB_NUM_APPS => Some(job.begin.apps.len() as u32),
+        _ => None,
     }
-    fact.is_some()
 }
 
 fn line(server: &Server, proc: &Proc) -> ProcLine {
@@ -158,14 +147,14 @@ fn line(server: &Server, proc: &Proc) -> ProcLine {
         ProcState::Gone(None) => (state::ABORTED, 0),
     };
     let mut end = 0;
-    let program = server.job.programs.iter().find(|(ranks, _)| {
-        end += ranks;
+    let app = server.job.begin.apps.iter().find(|app| {
+        end += app.ranks;
         proc.rank.0 < end
     });
     ProcLine {
         proc: server.name_of(proc.rank),
-        hostname: server.job.nodes.get(proc.node.index()).cloned().unwrap_or_default(),
-        executable: program.map(|(_, program)| program.clone()).unwrap_or_default(),
+        hostname: server.job.begin.nodes.get(proc.node.index()).cloned().unwrap_or_default(),
+        executable: app.and_then(|app| app.argv.first()).cloned().unwrap_or_default(),
         pid: i32::try_from(proc.pid).unwrap_or(0),
         exit_code,
         state,
