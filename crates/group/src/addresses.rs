@@ -8,10 +8,9 @@
 //! links at all powers of two on both sides, a search takes at most `ceil(log2 P / 2)` questions: any distance is a sum
 //! of signed powers of two of which no two are consecutive.
 
-use crate::algorithms::{push_peer, take_peer};
-use crate::collectives::Send;
-use crate::message::{Malformed, Message, MessageKind};
-use crate::request::{Context, Request};
+use crate::collectives::Sends;
+use crate::message::{Malformed, Message, MessageKind, decode_peer, encode_peer};
+use crate::outbox::{Context, Request};
 use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -46,8 +45,6 @@ pub struct Addresses {
     /// Questions that are not answered yet, by question number.
     questions: BTreeMap<u32, Question>,
     last: u32,
-    /// Number of questions sent since the last call of [`Addresses::take_asked`].
-    asked: u64,
     /// Requests and messages that wait for the address of a member, by the member's place.
     waiting: BTreeMap<u32, Vec<Waiter>>,
 }
@@ -71,7 +68,7 @@ impl Addresses {
     }
 
     /// Adds `waiter` to the waiters for this member's address. The first waiter for a member sends a question.
-    pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Vec<Send>) {
+    pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Sends) {
         let waiting = self.waiting.entry(member).or_default();
         waiting.push(waiter);
         if waiting.len() == 1 {
@@ -85,11 +82,6 @@ impl Addresses {
     /// The members to which a question was sent that they have not answered yet.
     pub fn asked<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
         self.questions.values().filter_map(|question| self.get(shape, question.asked?))
-    }
-
-    /// Returns the number of questions sent since the last call.
-    pub fn take_asked(&mut self) -> u64 {
-        core::mem::take(&mut self.asked)
     }
 
     /// Whether a message or request waits for this member's address: a new message must then queue behind it.
@@ -112,9 +104,8 @@ impl Addresses {
     /// Answers another member's question: with the peer that it asks for, or with the known peer nearest to that one.
     pub fn answer(&self, context: u64, shape: &Shape, (member, question): (u32, u32)) -> Option<Vec<u8>> {
         let (place, peer) = self.nearest(shape, member)?;
-        let mut payload = Vec::new();
-        push_peer(&mut payload, peer);
-        Some(Message { context, kind: MessageKind::ThereIs { member: place, question }, payload: &payload }.encode())
+        let kind = MessageKind::ThereIs { member: place, question };
+        Some(Message { context, kind, payload: &encode_peer(peer) }.encode())
     }
 
     /// Handles an answer. Returns the peer in it, and the peer's place if it is the member that was searched for;
@@ -127,14 +118,14 @@ impl Addresses {
         context: u64,
         shape: &Shape,
         (place, number): (u32, u32),
-        mut payload: &[u8],
-        out: &mut Vec<Send>,
+        payload: &[u8],
+        out: &mut Sends,
     ) -> Result<(Peer, Option<u32>), Malformed> {
         let question = self.questions.get_mut(&number).ok_or(Malformed)?;
-        let peer = take_peer(&mut payload)?;
+        let peer = decode_peer(payload)?;
         let member = question.member;
         let is_member = place < shape.size && place != shape.me;
-        if !is_member || !payload.is_empty() || distance(shape, place, member) >= question.distance {
+        if !is_member || distance(shape, place, member) >= question.distance {
             return Err(Malformed);
         }
         self.cached.insert(place, peer.clone());
@@ -147,14 +138,15 @@ impl Addresses {
     }
 
     /// Sends the question to the known member that is nearest to the one searched for.
-    fn repeat(&mut self, context: u64, shape: &Shape, number: u32, out: &mut Vec<Send>) {
+    fn repeat(&mut self, context: u64, shape: &Shape, number: u32, out: &mut Sends) {
         let Some(member) = self.questions.get(&number).map(|question| question.member) else { return };
         let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };
         let distance = distance(shape, place, member);
         self.questions.insert(number, Question { member, distance, asked: Some(place) });
         let message = Message { context, kind: MessageKind::WhereIs { member, question: number }, payload: &[] };
-        out.push((rank, message.encode()));
-        self.asked += 1;
+        out.messages.push((rank, message.encode()));
+        out.counts.questions += 1;
+        out.counts.rounds += 1;
     }
 
     /// The known member that is nearest to `member`, which may be `member` itself.

@@ -1,25 +1,31 @@
 //! The collectives of one group that are in progress, and messages that arrived for later steps or collectives.
 
 use crate::algorithms::{Algorithm, Outcome, Step};
-use crate::mail::{Key, Mail};
 use crate::message::{Malformed, Message, MessageKind};
+use crate::outbox::Counts;
 use crate::shape::{Link, Shape, Side};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A message and the rank to send it to.
-pub type Send = (u32, Vec<u8>);
+/// What a group wants to send.
+#[derive(Default)]
+pub struct Sends {
+    /// Messages, each with the rank to send it to.
+    pub messages: Vec<(u32, Vec<u8>)>,
+    /// What these messages, and the steps that wait for answers, add to the counters of the process.
+    pub counts: Counts,
+}
 
 pub struct Collectives {
     context: u64,
     pub shape: Shape,
     next_epoch: u32,
     running: BTreeMap<u32, Running>,
-    mail: Mail,
-    /// Number of steps since the last `take_rounds` that wait for messages.
-    rounds: u64,
+    /// Messages that arrived before their collective needed them.
+    pub mail: Mail,
 }
 
 /// A collective in progress.
@@ -40,17 +46,7 @@ pub struct Over {
 
 impl Collectives {
     pub fn new(context: u64, shape: Shape) -> Collectives {
-        Collectives { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default(), rounds: 0 }
-    }
-
-    /// Returns the number of steps since the last call that wait for messages.
-    pub fn take_rounds(&mut self) -> u64 {
-        core::mem::take(&mut self.rounds)
-    }
-
-    /// Messages that arrived before their collective needed them.
-    pub fn mail(&self) -> &Mail {
-        &self.mail
+        Collectives { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default() }
     }
 
     /// Allocates the number of the next collective. All members allocate the same numbers in the same order.
@@ -59,12 +55,12 @@ impl Collectives {
         self.next_epoch - 1
     }
 
-    pub fn start(&mut self, algorithm: Box<dyn Algorithm>, out: &mut Vec<Send>) -> (u32, Option<Over>) {
+    pub fn start(&mut self, algorithm: Box<dyn Algorithm>, sends: &mut Sends) -> (u32, Option<Over>) {
         let epoch = self.next_epoch();
         let counts = vec![0; 2 * self.shape.powers()];
         let running = Running { algorithm, receives: Vec::new(), sent: counts.clone(), received: counts };
         self.running.insert(epoch, running);
-        (epoch, self.advance(epoch, out))
+        (epoch, self.advance(epoch, sends))
     }
 
     /// Handles a message of a step; the message is kept until its collective needs it.
@@ -76,14 +72,14 @@ impl Collectives {
         from: u32,
         (epoch, step): (u32, u32),
         payload: &[u8],
-        out: &mut Vec<Send>,
+        sends: &mut Sends,
     ) -> Result<Option<Over>, Malformed> {
         let toward = if step & 1 == 0 { Side::Left } else { Side::Right };
         let is_over = epoch < self.next_epoch && !self.running.contains_key(&epoch);
         if is_over || !self.mail.put(Key { epoch, step: step >> 1, toward, from }, payload.to_vec()) {
             return Err(Malformed);
         }
-        Ok(self.advance(epoch, out))
+        Ok(self.advance(epoch, sends))
     }
 
     /// The ranks whose messages the current steps wait for.
@@ -100,23 +96,20 @@ impl Collectives {
         self.mail = Mail::default();
     }
 
-    fn advance(&mut self, epoch: u32, out: &mut Vec<Send>) -> Option<Over> {
+    fn advance(&mut self, epoch: u32, out: &mut Sends) -> Option<Over> {
         let running = self.running.get_mut(&epoch)?;
         let result = loop {
             match running.step(epoch, &mut self.shape, &mut self.mail) {
                 Ok(Progress::Waits) => return None,
                 Ok(Progress::Over) => break None,
                 Ok(Progress::Sends(sends)) => {
-                    self.rounds += u64::from(!running.receives.is_empty());
+                    out.counts.rounds += u64::from(!running.receives.is_empty());
                     for (link, payload) in sends {
                         let nth = running.count(link, false);
                         let step = nth << 1 | u32::from(link.side == Side::Right);
-                        let message = Message {
-                            context: self.context,
-                            kind: MessageKind::Step { epoch, step },
-                            payload: &payload,
-                        };
-                        out.push((self.shape.peer(link).rank, message.encode()));
+                        let kind = MessageKind::Step { epoch, step };
+                        let message = Message { context: self.context, kind, payload: &payload };
+                        out.messages.push((self.shape.peer(link).rank, message.encode()));
                     }
                 }
                 Err(malformed) => break Some(malformed),
@@ -169,4 +162,70 @@ impl Running {
 
 fn index(link: Link) -> usize {
     2 * link.power + usize::from(link.side == Side::Right)
+}
+
+/// Identifies a message of a collective: its sender, the collective, the step, and the side of the ring towards which
+/// it was sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    pub epoch: u32,
+    pub step: u32,
+    pub toward: Side,
+    pub from: u32,
+}
+
+#[derive(Default)]
+pub struct Mail {
+    steps: BTreeMap<Key, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Mail {
+    /// Keeps a message; `false`: a message with this key is kept already, and this one is dropped.
+    pub fn put(&mut self, key: Key, payload: Vec<u8>) -> bool {
+        let Entry::Vacant(free) = self.steps.entry(key) else { return false };
+        self.bytes += payload.len() + size_of::<Key>();
+        free.insert(payload);
+        true
+    }
+
+    /// Size of all kept messages, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Size of the kept messages of a rank, in bytes.
+    pub fn bytes_of(&self, rank: u32) -> usize {
+        let of_rank = self.steps.iter().filter(|(key, _)| key.from == rank);
+        of_rank.map(|(_, payload)| payload.len() + size_of::<Key>()).sum()
+    }
+
+    pub fn has(&self, key: &Key) -> bool {
+        self.steps.contains_key(key)
+    }
+
+    pub fn take(&mut self, key: &Key) -> Option<Vec<u8>> {
+        let payload = self.steps.remove(key)?;
+        self.bytes -= payload.len() + size_of::<Key>();
+        Some(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mail_is_counted_and_taken_once() {
+        let key = |step, from| Key { epoch: 0, step, toward: Side::Left, from };
+        let mut mail = Mail::default();
+        assert!(mail.put(key(0, 1), vec![1; 9]) && mail.put(key(0, 2), vec![1; 5]));
+        assert_eq!(mail.bytes(), mail.bytes_of(1) + mail.bytes_of(2));
+        assert_eq!(mail.bytes_of(1), 9 + size_of::<Key>());
+        assert_eq!((mail.has(&key(0, 1)), mail.take(&key(0, 1)).map(|payload| payload.len())), (true, Some(9)));
+        assert_eq!((mail.take(&key(0, 1)), mail.bytes_of(1)), (None, 0));
+        assert!(!mail.put(key(0, 2), vec![2]), "twice");
+        assert_eq!(mail.bytes(), mail.bytes_of(2));
+        assert_eq!((mail.take(&key(0, 2)), mail.bytes()), (Some(vec![1; 5]), 0));
+    }
 }

@@ -8,8 +8,7 @@
 //! derive the same context.
 
 use crate::message::{Malformed, Message, MessageKind};
-use crate::outbox::Outbox;
-use crate::request::{Context, Failure, Request, derived};
+use crate::outbox::{Context, Failure, Outbox, Request, derived};
 use crate::shape::Peer;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! Keeps messages of groups that do not exist in this process yet, and drops messages of groups that were given up.
 
 use crate::message;
-use crate::request::Context;
+use crate::outbox::Context;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 

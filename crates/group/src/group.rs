@@ -2,9 +2,8 @@
 
 use crate::addresses::Addresses;
 use crate::algorithms::Algorithm;
-use crate::collectives::{Collectives, Over, Send};
-use crate::outbox::{Outbox, Output};
-use crate::request::{Context, Failure, Request};
+use crate::collectives::{Collectives, Over, Sends};
+use crate::outbox::{Context, Failure, Outbox, Output, Request};
 use crate::shape::{Peer, Shape};
 use crate::tagged::Tagged;
 use alloc::boxed::Box;
@@ -76,12 +75,8 @@ impl Group {
     }
 
     /// Starts a collective, for a request of the caller.
-    pub fn start(
-        &mut self,
-        (request, then): (Request, Then),
-        algorithm: Box<dyn Algorithm>,
-    ) -> (Vec<Send>, Option<Over>) {
-        let mut sends = Vec::new();
+    pub fn start(&mut self, (request, then): (Request, Then), algorithm: Box<dyn Algorithm>) -> (Sends, Option<Over>) {
+        let mut sends = Sends::default();
         let (epoch, over) = self.collectives.start(algorithm, &mut sends);
         self.requests.insert(epoch, (request, then));
         (sends, over)
@@ -124,12 +119,12 @@ impl Group {
 
     /// Size of the messages that wait for a collective or a receive, in bytes.
     pub fn kept_bytes(&self) -> usize {
-        self.collectives.mail().bytes() + self.tagged.bytes()
+        self.collectives.mail.bytes() + self.tagged.bytes()
     }
 
     /// Size of the messages from `rank` that wait for a collective or a receive, in bytes.
     pub fn kept_bytes_of(&self, rank: u32) -> usize {
-        self.collectives.mail().bytes_of(rank) + self.tagged.bytes_of(rank)
+        self.collectives.mail.bytes_of(rank) + self.tagged.bytes_of(rank)
     }
 
     /// Cancels what is in progress in the group; returns the requests that waited for it.
@@ -143,7 +138,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::WORLD;
+    use crate::outbox::WORLD;
     use std::vec;
 
     #[test]

@@ -9,13 +9,12 @@
 
 use crate::addresses::Waiter;
 use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
-use crate::collectives::{Over, Send};
+use crate::collectives::{Over, Sends};
 use crate::creation::{Announcement, Begun, Creation, Creations, Heard, Sender};
 use crate::early_messages::EarlyMessages;
 use crate::group::{Awaited, Group, Then};
 use crate::message::{self, Malformed, Message, MessageKind};
-use crate::outbox::{Outbox, Output};
-use crate::request::{Context, Done, Failure, Request, derived};
+use crate::outbox::{Context, Counts, Done, Failure, Outbox, Output, Request, derived};
 use crate::shape::{Peer, Shape};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,15 +24,6 @@ use alloc::vec::Vec;
 /// more than start-up protocols need. From a rank that exceeds it, the driver reads no further messages until they are
 /// wanted (see [`Groups::is_behind`]).
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
-
-/// Counters of what a process has done since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
-    pub rounds: u64,
-    /// Number of questions sent for addresses of members.
-    pub questions: u64,
-}
 
 pub struct Groups {
     pub counts: Counts,
@@ -291,7 +281,7 @@ impl Groups {
             MessageKind::Failed { .. } | MessageKind::Disagrees { .. } => {}
             _ if group.failed.is_some() => {}
             MessageKind::Step { epoch, step } => {
-                let mut sends = Vec::new();
+                let mut sends = Sends::default();
                 let over = group.collectives.on_step(from, (epoch, step), payload, &mut sends)?;
                 self.carry_out(context, sends, over);
             }
@@ -303,7 +293,7 @@ impl Groups {
             }
             MessageKind::ThereIs { member, question } => {
                 let Group { collectives, addresses, .. } = group;
-                let mut sends = Vec::new();
+                let mut sends = Sends::default();
                 let answer = (member, question);
                 let (peer, found) = addresses.on_answer(context, &collectives.shape, answer, payload, &mut sends)?;
                 self.out.queue.push_back(Output::Learnt(peer));
@@ -381,7 +371,7 @@ impl Groups {
         match addresses.get(shape, member).filter(|_| !addresses.is_awaited(member)).cloned().or(known) {
             Some(peer) => self.go_on(peer, waiter),
             None => {
-                let mut sends = Vec::new();
+                let mut sends = Sends::default();
                 addresses.ask(of, shape, member, waiter, &mut sends);
                 self.carry_out(of, sends, None);
             }
@@ -427,7 +417,7 @@ impl Groups {
 
     fn insert(&mut self, context: Context, group: Group) {
         self.groups.insert(context, group);
-        self.carry_out(context, Vec::new(), None);
+        self.carry_out(context, Sends::default(), None);
     }
 
     /// Adds a new group, and builds its graph. Until the graph is built, the group fails if the group `made_from`
@@ -449,16 +439,13 @@ impl Groups {
     }
 
     /// Updates the counts, sends `sends` and reports a completed collective, after a group has changed.
-    fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
-        if let Some(group) = self.groups.get_mut(&context) {
-            let questions = group.addresses.take_asked();
-            self.counts.rounds += group.collectives.take_rounds() + questions;
-            self.counts.questions += questions;
-            if let Some(rank) = group.learn(&mut self.out) {
-                self.fail(context, Failure::Lost { rank });
-            }
+    fn carry_out(&mut self, context: Context, sends: Sends, over: Option<Over>) {
+        self.counts.rounds += sends.counts.rounds;
+        self.counts.questions += sends.counts.questions;
+        if let Some(rank) = self.groups.get_mut(&context).and_then(|group| group.learn(&mut self.out)) {
+            self.fail(context, Failure::Lost { rank });
         }
-        sends.into_iter().for_each(|(to, message)| self.out.send(to, message));
+        sends.messages.into_iter().for_each(|(to, message)| self.out.send(to, message));
         if let Some(over) = over {
             self.on_over(context, over);
         }

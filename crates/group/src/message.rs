@@ -14,8 +14,10 @@
 //!      6: member a makes a group of others: its name, list, context (u64)
 //! ```
 //!
-//! On a stream, each message is preceded by its length; a datagram carries one message.
+//! On a stream, each message is preceded by its length; a datagram carries one message. Payloads contain numbers (u32
+//! LE), byte strings (called rows), each after its length, and peers: a rank and the row of its address.
 
+use crate::shape::Peer;
 use alloc::vec::Vec;
 use thiserror::Error;
 
@@ -86,6 +88,51 @@ pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         _ => return Err(Malformed),
     };
     Ok(Message { context, kind, payload })
+}
+
+/// Appends a row.
+pub fn push_row(out: &mut Vec<u8>, row: &[u8]) {
+    out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+    out.extend_from_slice(row);
+}
+
+/// Removes and returns the first row.
+pub fn take_row<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let len = take_number(bytes)?;
+    let (row, rest) = bytes.split_at_checked(len as usize).ok_or(Malformed)?;
+    *bytes = rest;
+    Ok(row)
+}
+
+/// Decodes a payload of rows.
+pub fn all_rows(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
+    let mut rows = Vec::new();
+    while !bytes.is_empty() {
+        rows.push(take_row(&mut bytes)?);
+    }
+    Ok(rows)
+}
+
+pub fn take_number(bytes: &mut &[u8]) -> Result<u32, Malformed> {
+    let (number, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+    *bytes = rest;
+    Ok(u32::from_le_bytes(*number))
+}
+
+pub fn encode_peer(peer: &Peer) -> Vec<u8> {
+    let mut out = peer.rank.to_le_bytes().to_vec();
+    push_row(&mut out, &peer.address);
+    out
+}
+
+pub fn take_peer(bytes: &mut &[u8]) -> Result<Peer, Malformed> {
+    Ok(Peer { rank: take_number(bytes)?, address: take_row(bytes)?.to_vec() })
+}
+
+/// Decodes a payload of one peer.
+pub fn decode_peer(mut bytes: &[u8]) -> Result<Peer, Malformed> {
+    let peer = take_peer(&mut bytes)?;
+    if bytes.is_empty() { Ok(peer) } else { Err(Malformed) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Messages from one member to another, matched by sender and tag in the order in which they were sent.
 
-use crate::request::Request;
+use crate::outbox::Request;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 

@@ -2,8 +2,7 @@
 //! members to the right. Values may differ in length.
 
 use super::{Algorithm, Outcome, Step};
-use crate::message::Malformed;
-use crate::rows;
+use crate::message::{Malformed, all_rows, push_row};
 use crate::shape::{Link, Shape};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -37,13 +36,13 @@ impl Algorithm for Allgather {
         self.power += 1;
         let mut payload = Vec::new();
         for value in &self.values[..Self::count(power, shape.size)] {
-            rows::push(&mut payload, value);
+            push_row(&mut payload, value);
         }
         Ok(Some(Step { sends: vec![(Link::left(power), payload)], receives: vec![Link::right(power)] }))
     }
 
     fn on_message(&mut self, shape: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed> {
-        let values = rows::all(payload)?;
+        let values = all_rows(payload)?;
         if values.len() != Self::count(from.power, shape.size) {
             return Err(Malformed);
         }

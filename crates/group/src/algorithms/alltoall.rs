@@ -4,8 +4,7 @@
 //! to the right. A row of number i so moves i in all, in at most `log P` messages for all rows together.
 
 use super::{Algorithm, Outcome, Step};
-use crate::message::Malformed;
-use crate::rows;
+use crate::message::{Malformed, all_rows, push_row};
 use crate::shape::{Link, Shape};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -38,13 +37,13 @@ impl Algorithm for Alltoall {
         self.power += 1;
         let mut payload = Vec::new();
         for (_, row) in self.rows.iter().enumerate().filter(|(distance, _)| distance & 1 << power != 0) {
-            rows::push(&mut payload, row);
+            push_row(&mut payload, row);
         }
         Ok(Some(Step { sends: vec![(Link::right(power), payload)], receives: vec![Link::left(power)] }))
     }
 
     fn on_message(&mut self, _: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed> {
-        let mut arrived = rows::all(payload)?.into_iter();
+        let mut arrived = all_rows(payload)?.into_iter();
         for (_, row) in self.rows.iter_mut().enumerate().filter(|(distance, _)| distance & 1 << from.power != 0) {
             *row = arrived.next().ok_or(Malformed)?.to_vec();
         }

@@ -30,7 +30,6 @@ pub use alltoall::Alltoall;
 pub use barrier::Barrier;
 pub use broadcast::Broadcast;
 pub use build::Build;
-pub(crate) use build::{push_peer, take_peer};
 pub use reduce::Allreduce;
 pub use scan::Prefix;
 pub use shift::Shift;

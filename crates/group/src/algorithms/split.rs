@@ -12,12 +12,10 @@
 //! of bytes, so a name serves as well as a number. The members of no colour end up in a run of their own and are told
 //! that they are in no group.
 
-use super::build::{push_peer, take_peer};
 use super::scan::{Combine, Scan};
 use super::sort::Sort;
 use super::{Algorithm, NewPlace, Outcome, Step};
-use crate::message::Malformed;
-use crate::rows;
+use crate::message::{Malformed, encode_peer, take_number, take_peer};
 use crate::shape::{Link, Peer, Shape, Side};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -78,7 +76,7 @@ impl Record {
         let mut out = self.colour.clone();
         out.extend_from_slice(&(key as u64 ^ 1 << 63).to_be_bytes());
         out.extend_from_slice(&self.place.to_be_bytes());
-        push_peer(&mut out, &self.peer);
+        out.extend(encode_peer(&self.peer));
         out
     }
 
@@ -110,8 +108,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn decode(mut bytes: &'a [u8]) -> Result<Run<'a>, Malformed> {
-        let has_edge = rows::number(&mut bytes)? != 0;
-        Ok(Run { has_edge, count: rows::number(&mut bytes)?, end: bytes })
+        let has_edge = take_number(&mut bytes)? != 0;
+        Ok(Run { has_edge, count: take_number(&mut bytes)?, end: bytes })
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -193,7 +191,7 @@ impl Neighbours {
     fn scan(&self) -> Scan<Count> {
         let Record { place, peer, .. } = &self.record;
         let mut end = place.to_le_bytes().to_vec();
-        push_peer(&mut end, peer);
+        end.extend(encode_peer(peer));
         let run = |neighbour| Run { has_edge: !self.is_with(neighbour), count: 1, end: &end }.encode();
         Scan::with_both(Count, run(&self.left), run(&self.right))
     }
@@ -213,21 +211,21 @@ impl Neighbours {
         for number in [u32::from(is_member), me, size, first.0] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        push_peer(&mut out, &peer_of(&self.left, &last.1));
-        push_peer(&mut out, &peer_of(&self.right, &first.1));
+        out.extend(encode_peer(&peer_of(&self.left, &last.1)));
+        out.extend(encode_peer(&peer_of(&self.right, &first.1)));
         Ok(out)
     }
 }
 
 fn end(mut bytes: &[u8]) -> Result<(u32, Peer), Malformed> {
-    Ok((rows::number(&mut bytes)?, take_peer(&mut bytes)?))
+    Ok((take_number(&mut bytes)?, take_peer(&mut bytes)?))
 }
 
 fn decode_result(bytes: &[u8], me: u32) -> Result<Option<NewPlace>, Malformed> {
     let (of, mut bytes) = bytes.split_first_chunk().ok_or(Malformed)?;
-    let is_member = rows::number(&mut bytes)? != 0;
-    let (place, size) = (rows::number(&mut bytes)?, rows::number(&mut bytes)?);
-    let first = rows::number(&mut bytes)?;
+    let is_member = take_number(&mut bytes)? != 0;
+    let (place, size) = (take_number(&mut bytes)?, take_number(&mut bytes)?);
+    let first = take_number(&mut bytes)?;
     let (left, right) = (take_peer(&mut bytes)?, take_peer(&mut bytes)?);
     if u32::from_be_bytes(*of) != me || place >= size {
         return Err(Malformed);

@@ -64,9 +64,7 @@ impl Seals {
             return None;
         }
         let len = self.state.read_message(counter, sealed, plain).ok()?;
-        let is_latest = self.replay.is_latest(counter);
-        self.replay.note(counter);
-        Some((&plain[..len], is_latest))
+        Some((&plain[..len], self.replay.note(counter)))
     }
 
     /// Whether `quote` is the beginning of one of the latest datagrams that this end has sent.
