@@ -1,12 +1,12 @@
 //! Checks what must hold for the connections between ranks, whatever bytes arrive. The fuzz targets `ranks_link` and
 //! `ranks_datagrams` search for violations.
 
-use crate::network::carrier::{Happened, Number};
+use crate::network::carrier::{ConnectionEvent, Happened, Number};
 use crate::network::datagrams::endpoint::{Endpoint, Refusal};
 use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
 use crate::network::datagrams::seals::{DATA, QUOTE_LEN, header};
-use crate::network::messages::{Broken, Unframed};
-use crate::network::proof::{Next, Proof, Purpose, SEAL_LEN, Secret, builder, message};
+use crate::network::messages::Unframed;
+use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, builder, message};
 use crate::network::tcp::stream::{Stream, push_unit, take_unit, unit_left};
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -39,7 +39,7 @@ fn are_units(bytes: &[u8]) {
     assert!(unit_left(left) > 0 && bytes.starts_with(&again) && again.len() + left.len() == bytes.len());
 }
 
-fn accepted(hello: &[u8]) -> Option<Next> {
+fn accepted(hello: &[u8]) -> Option<Proved> {
     Proof::accept(&SECRET, ME).expect("a handshake").on_message(hello).ok()
 }
 
@@ -66,10 +66,10 @@ fn dialler_is_believed_if_right(bytes: &[u8]) {
     let content = &bytes[..bytes.len().min(60)];
     let numbers: Vec<u32> = content.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number)).collect();
     let is_right = content.len() == 16 && numbers[0] != ME && numbers[1] == ME && numbers[2] <= 1;
-    let peer = accepted(&hello(content).1).map(|next| next.proved.peer);
+    let peer = accepted(&hello(content).1).map(|proved| proved.peer);
     assert_eq!(peer, is_right.then(|| numbers[0]));
     let (proof, hello) = dialled();
-    let peer = proof.on_message(&answer(content, &hello).1).ok().map(|next| next.proved.peer);
+    let peer = proof.on_message(&answer(content, &hello).1).ok().map(|proved| proved.peer);
     assert_eq!(peer, (content == PEER.to_le_bytes()).then_some(PEER));
 }
 
@@ -78,9 +78,9 @@ fn dialler_is_believed_if_right(bytes: &[u8]) {
 fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
     let (mut state, hello) = hello(&[PEER, ME, 0, 0].map(u32::to_le_bytes).concat());
     let accepted = accepted(&hello).expect("a rank");
-    state.read_message(&accepted.reply.expect("an answer"), &mut [0; 128]).expect("our own answer");
+    state.read_message(accepted.reply.as_ref().expect("an answer"), &mut [0; 128]).expect("our own answer");
     let mut theirs = state.into_transport_mode().expect("a proved rank");
-    let mut stream = Stream::new(accepted.proved).expect("a proved rank");
+    let mut stream = Stream::new(accepted).expect("a proved rank");
     let mut whole = Unframed { bytes: bytes.to_vec() };
     let (expected, mut messages, mut outcome) = (whole.take_whole(), Vec::new(), Ok(()));
     for piece in bytes.chunks(piece) {
@@ -292,17 +292,18 @@ impl Datagrams {
                 self.sent.push((me, to[0], bytes.clone()));
             }
             while let Some(happened) = end.poll() {
-                let (from, bytes) = match happened {
-                    Happened::Proved { number, peer, .. } if peer != ROGUE => {
+                let Happened { number, peer, event } = happened;
+                let bytes = match event {
+                    ConnectionEvent::Proved { .. } if peer != ROGUE => {
                         self.latest[usize::from(me)] = Some(number);
                         continue;
                     }
-                    Happened::Message { from, bytes, .. } if from != ROGUE => (from, bytes),
+                    ConnectionEvent::Message(bytes) if peer != ROGUE => bytes,
                     _ => continue,
                 };
-                assert_eq!(from, u32::from(1 - me), "a message of a rank that is not there");
+                assert_eq!(peer, u32::from(1 - me), "a message of a rank that is not there");
                 let [sender, number, count, rest @ ..] = &bytes[..] else { panic!("a message that nobody has sent") };
-                assert!(u32::from(*sender) == from && rest.iter().all(|byte| byte == count));
+                assert!(u32::from(*sender) == peer && rest.iter().all(|byte| byte == count));
                 let arrived = self.arrived.entry((me, *sender, *number)).or_default();
                 assert_eq!(count, arrived, "a message is missing, or has come twice");
                 *arrived = arrived.wrapping_add(1);

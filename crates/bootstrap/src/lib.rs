@@ -12,8 +12,8 @@
 //!
 //! `context` is a process's view of its job, `worker` makes progress on what was started there; `agents` builds
 //! collectives from allgathers, `agent_groups` holds the groups for which agents do that, `answers` the answers that
-//! the program has not collected yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it
-//! when it is first needed. `libwireup` is the C interface to this crate.
+//! the program has not collected yet; `network` carries the messages of the peers' engine, and `start` makes it when it
+//! is first needed. `libwireup` is the C interface to this crate.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
@@ -28,7 +28,6 @@ mod context;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod lazy_network;
 mod network;
 mod operation;
 mod pairs;

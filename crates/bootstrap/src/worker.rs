@@ -2,10 +2,9 @@
 
 use crate::answers::Answers;
 use crate::error::Error;
-use crate::lazy_network::LazyNetwork;
 use crate::network::{Counts, Key, Network};
 use crate::operation::{Request, Then};
-use crate::start::address_name;
+use crate::start::{LazyNetwork, address_name};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -165,8 +164,8 @@ impl Worker {
     }
 
     pub fn take_connection(&mut self, key: Key) -> Result<Done, Error> {
-        let made = self.made().and_then(|network| network.plain.take(key));
-        let socket = made.ok_or(Error::Argument)?.map_err(|_| self.failure(Failure::Lost { rank: key.0 }))?;
+        let made = self.made().and_then(|network| network.plain.made.take(key)).ok_or(Error::Argument)?;
+        let socket = made.ok_or_else(|| self.failure(Failure::Lost { rank: key.0 }))?;
         let fd = socket.into_blocking().map_err(|error| Error::System(error.0))?;
         Ok(Done::Bytes(fd.to_ne_bytes().into()))
     }
@@ -287,7 +286,7 @@ impl Worker {
             Request::Peers(request) => self.lazy_network.made().is_none_or(|network| network.results.is_over(*request)),
             Request::Gather { id, .. } => self.gathers.is_over(*id) || self.is_unserved(),
             Request::Address(id) => self.addresses.is_over(*id) || self.is_unserved(),
-            Request::Connection(key) => self.lazy_network.made().is_none_or(|network| network.plain.is_over(*key)),
+            Request::Connection(key) => self.lazy_network.made().is_none_or(|network| network.plain.made.is_over(*key)),
         }
     }
 

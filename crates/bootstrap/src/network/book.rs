@@ -6,13 +6,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wireup_capi::job::Endpoints;
-use wireup_group::Peer;
 
 pub struct AddressBook {
     pub transport: Transport,
     learnt: BTreeMap<u32, Vec<u8>>,
     /// The server's table of all ranks' addresses; it is empty if each address must be requested from the server.
-    endpoints: Option<Arc<Endpoints>>,
+    /// `None`: the server has no table, and answers no requests.
+    pub endpoints: Option<Arc<Endpoints>>,
     /// `sought`: ranks whose address is needed and has not arrived; `wanted`: the ranks of `sought` whose address has
     /// not been requested from the server yet.
     sought: BTreeSet<u32>,
@@ -33,11 +33,6 @@ impl AddressBook {
         }
     }
 
-    /// From now on, every rank's address is known or can be requested from the server.
-    pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
-        self.endpoints = Some(endpoints);
-    }
-
     /// Whether every rank's address is known or can be requested from the server.
     pub fn has_all(&self) -> bool {
         self.endpoints.is_some()
@@ -45,17 +40,14 @@ impl AddressBook {
 
     /// The address of a rank; empty if it is not known.
     pub fn address(&self, rank: u32) -> Vec<u8> {
-        let told = || self.endpoints.as_ref().map(|endpoints| known(endpoints, rank).address);
-        self.learnt.get(&rank).cloned().or_else(told).unwrap_or_default()
+        self.learnt.get(&rank).cloned().unwrap_or_else(|| self.told(rank))
     }
 
-    /// A rank with its address from the server's table; the address is empty if it must be requested, or without a
-    /// table.
-    pub fn peer(&self, rank: u32) -> Peer {
-        match &self.endpoints {
-            Some(endpoints) => known(endpoints, rank),
-            None => Peer { rank, address: Vec::new() },
-        }
+    /// A rank's address from the server's table; empty if it must be requested, or without a table. The server's
+    /// sockets are TCP sockets.
+    pub fn told(&self, rank: u32) -> Vec<u8> {
+        let address = self.endpoints.as_ref().and_then(|endpoints| endpoints.address(rank));
+        address.map(|address| Transport::Tcp.address(&address)).unwrap_or_default()
     }
 
     pub fn learn(&mut self, rank: u32, address: Vec<u8>) {
@@ -97,13 +89,6 @@ impl AddressBook {
     pub fn is_misfit(&self, rank: u32) -> bool {
         self.misfits.contains(&rank)
     }
-}
-
-/// A rank with its address from the server's table, empty if it must be requested. The server's sockets are TCP
-/// sockets.
-pub fn known(endpoints: &Endpoints, rank: u32) -> Peer {
-    let address = endpoints.address(rank).map(|address| Transport::Tcp.address(&address));
-    Peer { rank, address: address.unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! The first byte of a rank's address identifies the transport; only the carrier interprets the rest.
 
+use super::messages::word;
 use alloc::vec::Vec;
 use wireup_capi::net::{Descriptor, Epoll, Event};
 pub use wireup_group::connections::{Number, Word};
@@ -45,57 +46,40 @@ pub type Key = (u32, u32);
 /// The token of the server's descriptor in a carrier's [`Epoll`]; the carrier assigns all other tokens.
 pub const SERVER: u64 = 1;
 
-/// An event on a connection.
+/// An event on a connection to a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Happened {
-    /// The peer has proved which rank it is: messages can be sent.
+pub struct Happened {
+    pub number: Number,
+    pub peer: u32,
+    pub event: ConnectionEvent,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConnectionEvent {
+    /// The peer has proved which rank it is: messages can be sent. `closed`: number of connections between the two
+    /// ranks that were closed by agreement, from the dialler's hello.
     Proved {
-        number: Number,
-        peer: u32,
         was_dialled: bool,
-        /// Number of connections between the two ranks that were closed by agreement, from the dialler's hello.
         closed: u32,
     },
-    Message {
-        number: Number,
-        from: u32,
-        bytes: Vec<u8>,
-    },
+    Message(Vec<u8>),
     /// The peer has said a [`Word`] about the connection.
-    Said {
-        number: Number,
-        from: u32,
-        word: Word,
-    },
+    Said(Word),
     /// A dialled rank answers at none of its addresses: it may be reached through the agents ([`Carrier::go_on`]).
-    Unanswered {
-        number: Number,
-        peer: u32,
-    },
+    Unanswered,
     /// A connection on which [`Carrier::finish`] was called has ended: all that was sent has arrived.
-    Finished {
-        number: Number,
-        peer: u32,
-    },
+    Finished,
     /// The connection has ended, and not by agreement. `is_lost`: the peer rank is lost; otherwise the peer has refused
     /// the connection or has given up its dial.
     Over {
-        number: Number,
-        peer: u32,
         is_lost: bool,
     },
 }
 
-impl Happened {
-    pub fn number(&self) -> Number {
-        match self {
-            Happened::Proved { number, .. }
-            | Happened::Message { number, .. }
-            | Happened::Said { number, .. }
-            | Happened::Unanswered { number, .. }
-            | Happened::Finished { number, .. }
-            | Happened::Over { number, .. } => *number,
-        }
+impl ConnectionEvent {
+    /// The event of a message that has arrived, which may be about the connection itself.
+    pub fn arrived(message: Vec<u8>) -> ConnectionEvent {
+        word(&message).map_or_else(|| ConnectionEvent::Message(message), ConnectionEvent::Said)
     }
 }
 
@@ -124,7 +108,7 @@ pub trait Carrier {
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
     /// Tells the carrier that the agents can relay connections: from now on, a dialled rank that does not answer is
-    /// reported ([`Happened::Unanswered`]).
+    /// reported ([`ConnectionEvent::Unanswered`]).
     fn has_relays(&mut self) {}
 
     /// Continues a dial that was not answered, over `relay`, a socket that the agents relay to the rank; `None`: the

@@ -2,15 +2,12 @@
 //!
 //! Messages of zero or one byte, which no group sends, are about the connection itself: [`Word`].
 
+use super::proof::Broken;
 use alloc::vec::Vec;
 use wireup_group::connections::Word;
 
 /// Maximum length of a message. Chosen: what one peer may make a process keep in memory.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;
-
-/// An error: the peer has violated the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Broken;
 
 /// The message that carries this word.
 pub fn said(word: Word) -> &'static [u8] {

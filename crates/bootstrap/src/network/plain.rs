@@ -19,17 +19,14 @@ use wireup_capi::net::Descriptor;
 /// ones are closed.
 const KEPT_MAX: u32 = 64;
 
-/// An error: the rank cannot be reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unreachable;
-
 #[derive(Default)]
 pub struct Plain {
     /// Number of connections that the program has requested so far, by rank.
     asked: BTreeMap<u32, u32>,
     /// Connections to dial as soon as the rank's address is known.
     undialled: Vec<Key>,
-    made: Answers<Key, Result<Descriptor, Unreachable>>,
+    /// Connections that the program has not taken yet; `None`: the rank cannot be reached.
+    pub made: Answers<Key, Option<Descriptor>>,
 }
 
 impl Plain {
@@ -71,15 +68,15 @@ impl Plain {
             }
         }
         while let Some((key, socket)) = carrier.poll_plain() {
-            self.on_over(key, socket.ok_or(Unreachable));
+            self.on_over(key, socket);
         }
     }
 
     /// Handles a connection that was made, or could not be made.
-    fn on_over(&mut self, (peer, number): Key, result: Result<Descriptor, Unreachable>) {
+    fn on_over(&mut self, (peer, number): Key, socket: Option<Descriptor>) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         if number < asked || number - asked < KEPT_MAX {
-            self.made.on_answer((peer, number), result);
+            self.made.on_answer((peer, number), socket);
         }
     }
 
@@ -87,15 +84,7 @@ impl Plain {
     pub fn on_lost(&mut self, peer: u32) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         self.undialled.retain(|(to, _)| *to != peer);
-        (0..asked).for_each(|number| self.on_over((peer, number), Err(Unreachable)));
-    }
-
-    pub fn is_over(&self, key: Key) -> bool {
-        self.made.is_over(key)
-    }
-
-    pub fn take(&mut self, key: Key) -> Option<Result<Descriptor, Unreachable>> {
-        self.made.take(key)
+        (0..asked).for_each(|number| self.on_over((peer, number), None));
     }
 
     /// Drops a connection that the program does not want any more.
@@ -111,8 +100,8 @@ mod tests {
     use std::vec;
     use wireup_capi::net;
 
-    fn socket() -> Descriptor {
-        net::listen().unwrap().0
+    fn socket() -> Option<Descriptor> {
+        Some(net::listen().unwrap().0)
     }
 
     #[test]
@@ -120,12 +109,12 @@ mod tests {
         let mut high = Plain::default();
         assert_eq!(high.ask(9, 4), (4, 0));
         assert!(!high.is_undialled(4), "the lower rank dials");
-        high.on_over((4, 1), Ok(socket()));
-        assert!(!high.is_over((4, 0)));
+        high.on_over((4, 1), socket());
+        assert!(!high.made.is_over((4, 0)));
         assert_eq!(high.ask(9, 4), (4, 1));
-        assert!(high.take((4, 1)).is_some_and(|one| one.is_ok()) && high.take((4, 1)).is_none());
-        high.on_over((4, 2 + KEPT_MAX), Ok(socket()));
-        assert!(!high.is_over((4, 2 + KEPT_MAX)), "too many wait");
+        assert!(high.made.take((4, 1)).is_some_and(|one| one.is_some()) && high.made.take((4, 1)).is_none());
+        high.on_over((4, 2 + KEPT_MAX), socket());
+        assert!(!high.made.is_over((4, 2 + KEPT_MAX)), "too many wait");
         let mut low = Plain::default();
         let keys = vec![low.ask(1, 4), low.ask(1, 4)];
         low.ask(1, 5);
@@ -137,9 +126,9 @@ mod tests {
         let mut plain = Plain::default();
         let (first, second) = (plain.ask(9, 4), plain.ask(9, 4));
         plain.forget(first);
-        plain.on_over(first, Ok(socket()));
-        assert!(!plain.is_over(first));
+        plain.on_over(first, socket());
+        assert!(!plain.made.is_over(first));
         plain.on_lost(4);
-        assert_eq!(plain.take(second).map(|one| one.is_ok()), Some(false));
+        assert_eq!(plain.made.take(second).map(|one| one.is_some()), Some(false));
     }
 }

@@ -41,17 +41,30 @@ fn networks(size: u32, transport: Transport) -> Vec<Network> {
     all
 }
 
-/// Runs all networks until a request of rank `me` completes.
-fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
-    let until = net::now_ms() + 30_000;
+/// Runs all networks until `look` finds something.
+fn run_until<T>(all: &mut [Network], mut look: impl FnMut(&mut [Network]) -> Option<T>) -> T {
+    let until = net::now_ms() + 60_000;
     loop {
         for one in all.iter_mut() {
             one.progress(0);
         }
-        if let Some(done) = all[me].results.take(request) {
-            return done;
+        if let Some(found) = look(all) {
+            return found;
         }
-        assert!(net::now_ms() < until, "rank {me} waits for ever");
+        assert!(net::now_ms() < until, "the ranks wait for ever");
+    }
+}
+
+/// Runs all networks until a request of rank `me` completes.
+fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
+    run_until(all, |all| all[me].results.take(request))
+}
+
+/// Runs a network for 200 ms.
+fn run_for_a_while(one: &mut Network) {
+    let until = net::now_ms() + 200;
+    while net::now_ms() < until {
+        one.progress(10);
     }
 }
 
@@ -296,10 +309,7 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
         let mut last = all.pop().unwrap();
         last.leave(1000);
         drop(last);
-        let until = net::now_ms() + 200;
-        while net::now_ms() < until {
-            all[0].progress(10);
-        }
+        run_for_a_while(&mut all[0]);
         assert_eq!(all[0].counts().connections, 0);
         let receive = all[0].groups.receive_tagged(1, WORLD, 0);
         all[0].pump();
@@ -317,18 +327,11 @@ fn a_rank_that_leaves_tells_nobody_that_another_one_is_lost() {
         let [mut zero, mut one, two]: [Network; 3] = all.try_into().unwrap_or_else(|_| panic!("three ranks"));
         let connections = zero.counts().connections;
         one.leave(0);
-        let until = net::now_ms() + 30_000;
-        while zero.counts().connections == connections {
-            zero.progress(10);
-            assert!(net::now_ms() < until, "no goodbye arrives");
-        }
+        run_until(std::slice::from_mut(&mut zero), |zero| (zero[0].counts().connections != connections).then_some(()));
         zero.leave(0);
         drop(zero);
         let sent = one.counts().messages;
-        let until = net::now_ms() + 200;
-        while net::now_ms() < until {
-            one.progress(10);
-        }
+        run_for_a_while(&mut one);
         assert_eq!(one.counts().messages, sent, "{transport:?}");
         drop(two);
     }
@@ -365,13 +368,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
 
 /// Runs all networks until no connection is being closed and `is_so` returns `true`.
 fn settle(all: &mut [Network], is_so: impl Fn(&[Network]) -> bool) {
-    let until = net::now_ms() + 30_000;
-    while !is_so(all) || all.iter().any(|one| one.counts().closing > 0) {
-        for one in all.iter_mut() {
-            one.progress(0);
-        }
-        assert!(net::now_ms() < until, "connections are not closed");
-    }
+    run_until(all, |all| (is_so(all) && all.iter().all(|one| one.counts().closing == 0)).then_some(()));
 }
 
 #[test]
@@ -426,21 +423,15 @@ fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose
     let address = rank_address::candidates(&all[to as usize].groups.own().address[1..], net::host_number())[0];
     let stranger = net::connect(&address, None).unwrap();
     let unit = [&(first.len() as u16).to_le_bytes()[..], &first].concat();
-    let (mut is_sent, until) = (false, net::now_ms() + 30_000);
-    loop {
+    let mut is_sent = false;
+    run_until(all, |_| {
         is_sent = is_sent || net::write(&stranger, &unit) == Ok(unit.len());
-        for one in all.iter_mut() {
-            one.progress(0);
-        }
         match net::read(&stranger, &mut [0; 256]) {
-            Ok(net::Received::Nothing) => {}
-            answer => {
-                assert!(matches!(answer, Ok(net::Received::Bytes(_))), "no answer");
-                return stranger;
-            }
+            Ok(net::Received::Nothing) => None,
+            answer => Some(assert!(matches!(answer, Ok(net::Received::Bytes(_))), "no answer")),
         }
-        assert!(net::now_ms() < until, "the rank does not answer");
-    }
+    });
+    stranger
 }
 
 #[test]
@@ -465,26 +456,18 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
     let mut all = networks(2, Transport::Tcp);
     let high = all[1].connect(WORLD, 0).unwrap();
     let stranger = replayed(&mut all, (0, 1), proof::Purpose::Plain { number: 0 });
-    assert!(!all[1].plain.is_over(high), "the program has a stranger's connection");
+    assert!(!all[1].plain.made.is_over(high), "the program has a stranger's connection");
     let low = all[0].connect(WORLD, 1).unwrap();
-    let until = net::now_ms() + 30_000;
-    while !(all[0].plain.is_over(low) && all[1].plain.is_over(high)) {
-        for one in all.iter_mut() {
-            one.progress(0);
-        }
-        assert!(net::now_ms() < until, "the ranks are not connected");
-    }
-    let (low, high) = (all[0].plain.take(low).unwrap().unwrap(), all[1].plain.take(high).unwrap().unwrap());
+    run_until(&mut all, |all| (all[0].plain.made.is_over(low) && all[1].plain.made.is_over(high)).then_some(()));
+    let [low, high] = [(0, low), (1, high)].map(|(me, key)| all[me].plain.made.take(key).unwrap().unwrap());
     // The program's bytes arrive, and nothing before them.
     for (from, to) in [(&low, &high), (&high, &low)] {
         assert_eq!(net::write(from, b"hello"), Ok(5));
         let mut bytes = [0; 64];
-        let read = loop {
-            match net::read(to, &mut bytes) {
-                Ok(net::Received::Nothing) => assert!(net::now_ms() < until),
-                other => break other,
-            }
-        };
+        let read = run_until(&mut all, |_| match net::read(to, &mut bytes) {
+            Ok(net::Received::Nothing) => None,
+            other => Some(other),
+        });
         assert!(matches!(read, Ok(net::Received::Bytes(5))) && bytes.starts_with(b"hello"));
     }
     drop(stranger);
@@ -506,13 +489,7 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
             all[1].groups.send_tagged(0, of, nth % 3, &content(nth));
         }
         // The receiver still receives from other ranks meanwhile.
-        let until = net::now_ms() + 60_000;
-        while all[0].paused.is_empty() {
-            all[..2].iter_mut().for_each(|one| {
-                one.progress(0);
-            });
-            assert!(net::now_ms() < until, "{transport:?}: all is taken");
-        }
+        run_until(&mut all[..2], |all| (!all[0].paused.is_empty()).then_some(()));
         all[2].groups.send_tagged(0, WORLD, 9, b"of another rank");
         let receive = all[0].groups.receive_tagged(2, WORLD, 9);
         assert_eq!(complete(&mut all, 0, receive), Ok(Done::Bytes(b"of another rank".into())));

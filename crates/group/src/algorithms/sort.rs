@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// A comparison with another member.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 struct Comparison {
     link: Link,
     keeps_smaller: bool,
@@ -78,50 +78,5 @@ fn merge(me: u32, size: u32, is_ascending: bool, out: &mut Vec<Comparison>) {
         merge(me, distance, is_ascending, out);
     } else {
         merge(me - distance, size - distance, is_ascending, out);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_members_of_a_comparison_make_it_in_the_same_order() {
-        for size in 1..70u32 {
-            let mut all: Vec<Vec<Comparison>> = Vec::new();
-            for me in 0..size {
-                let mut mine = Vec::new();
-                sort(me, size, true, &mut mine);
-                mine.reverse();
-                all.push(mine);
-            }
-            let mut values: Vec<u32> = (0..size).map(|at| at.wrapping_mul(2_654_435_761) % 100).collect();
-            let mut sorted = values.clone();
-            sorted.sort_unstable();
-            // A comparison can be made once it is the next one of both members.
-            let mut left: usize = all.iter().map(Vec::len).sum();
-            while left > 0 {
-                let before = left;
-                for me in 0..size {
-                    let Some(&Comparison { link, keeps_smaller }) = all[me as usize].last() else { continue };
-                    if link.side == Side::Left {
-                        continue;
-                    }
-                    let other = me + (1 << link.power);
-                    let theirs = Comparison { link: Link::left(link.power), keeps_smaller: !keeps_smaller };
-                    if all[other as usize].last() == Some(&theirs) {
-                        let (a, b) = (values[me as usize], values[other as usize]);
-                        let (small, large) = (a.min(b), a.max(b));
-                        (values[me as usize], values[other as usize]) =
-                            if keeps_smaller { (small, large) } else { (large, small) };
-                        all[me as usize].pop();
-                        all[other as usize].pop();
-                        left -= 2;
-                    }
-                }
-                assert!(left < before, "no comparison is possible among {size}");
-            }
-            assert_eq!(values, sorted);
-        }
     }
 }

@@ -11,7 +11,7 @@
 //! repeats is recognised by its number, because each rank's numbers grow.
 
 use crate::network::carrier::Number;
-use crate::network::proof::{Secret, Unproved};
+use crate::network::proof::{Broken, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use snow::params::HashChoice;
@@ -32,8 +32,8 @@ pub struct Codes {
 }
 
 impl Codes {
-    pub fn new(secret: &Secret) -> Result<Codes, Unproved> {
-        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Unproved)?;
+    pub fn new(secret: &Secret) -> Result<Codes, Broken> {
+        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Broken)?;
         let mut key = [0; 32];
         hash.hmac(secret, PURPOSE, &mut key);
         Ok(Codes { hash, key })

@@ -1,7 +1,7 @@
 //! Tests real wires, two in one process, through a wrapper that loses, repeats and reorders datagrams.
 
 use super::*;
-use crate::network::carrier::{Happened, SERVER};
+use crate::network::carrier::{ConnectionEvent, SERVER};
 use std::collections::BTreeMap;
 
 const SECRET: Secret = [6; 32];
@@ -90,11 +90,11 @@ fn exchange<W: Wire>(wires: [W; 2]) {
             end.epoll.wait(1, &mut events);
             events.iter().filter(|event| event.token != SERVER).for_each(|event| end.on_event(*event));
             while let Some(happened) = end.poll() {
-                match happened {
-                    Happened::Proved { number, .. } => {
-                        (0..MESSAGES).for_each(|nth| end.send(number, &message(at as u32, nth)));
+                match happened.event {
+                    ConnectionEvent::Proved { .. } => {
+                        (0..MESSAGES).for_each(|nth| end.send(happened.number, &message(at as u32, nth)));
                     }
-                    Happened::Message { bytes, .. } => got.entry(at).or_default().push(bytes),
+                    ConnectionEvent::Message(bytes) => got.entry(at).or_default().push(bytes),
                     other => panic!("{other:?}"),
                 }
             }

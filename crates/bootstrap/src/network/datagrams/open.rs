@@ -21,8 +21,8 @@
 
 use super::seals::{HEADER_LEN, Seals};
 use crate::network::carrier::Word;
-use crate::network::messages::{Broken, Unframed, framed, said};
-use crate::network::proof::SEAL_LEN;
+use crate::network::messages::{Unframed, framed, said};
+use crate::network::proof::{Broken, SEAL_LEN};
 use alloc::vec::Vec;
 use wireup_group::datagrams::{Ack, Receiver, Sender};
 

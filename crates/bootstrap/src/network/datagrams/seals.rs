@@ -85,9 +85,9 @@ mod tests {
         let purpose = Purpose::Messages { closed: 0 };
         let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
         let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-        let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
-        let (mut one, mut other) =
-            (Seals::new(8, dialled.in_any_order().unwrap()), Seals::new(9, accepted.proved.in_any_order().unwrap()));
+        let dialled = dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap();
+        let [mut one, mut other] = [(8, dialled), (9, accepted)]
+            .map(|(theirs, proved)| Seals::new(theirs, proved.state.into_stateless_transport_mode().unwrap()));
         let mut sent = Vec::new();
         for number in 0..=LATEST as u8 {
             let mut out = Vec::new();

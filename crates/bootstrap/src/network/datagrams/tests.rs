@@ -2,7 +2,7 @@
 
 use super::seals::QUOTE_LEN;
 use super::*;
-use crate::network::carrier::{Number, Word};
+use crate::network::carrier::{ConnectionEvent, Number, Word};
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -91,27 +91,33 @@ impl World {
         end.waiting.entry(to).or_default().push(message.to_vec());
     }
 
-    fn on_happened(&mut self, me: u32, happened: Happened) {
-        let end = &mut self.ends[me as usize];
-        match happened {
-            Happened::Proved { number, peer, was_dialled, closed } => {
+    /// Reacts like [`crate::network::Network`].
+    fn on_happened(&mut self, me: u32, Happened { number, peer, event }: Happened) {
+        let End { endpoint, connections, goodbyes, got, lost, .. } = &mut self.ends[me as usize];
+        match event {
+            ConnectionEvent::Proved { was_dialled, closed } => {
                 if was_dialled {
-                    end.connections.on_dialled(peer, number);
+                    connections.on_dialled(peer, number);
                 } else {
-                    match end.connections.on_hello(me, (peer, closed), number, |_| true) {
+                    match connections.on_hello(me, (peer, closed), number, |_| true) {
                         Verdict::Keep => {}
-                        Verdict::KeepInsteadOf(other) => end.endpoint.close(other),
-                        Verdict::Refuse => return end.endpoint.close(number),
+                        Verdict::KeepInsteadOf(other) => endpoint.close(other),
+                        Verdict::Refuse => return endpoint.close(number),
                     }
                 }
                 self.send_waiting(me, peer);
             }
-            Happened::Message { from, bytes, .. } => end.got.entry(from).or_default().push(bytes),
-            Happened::Said { number, from, word } => self.on_word(me, number, from, word),
-            Happened::Unanswered { .. } | Happened::Finished { .. } => {}
-            Happened::Over { number, peer, is_lost } => {
-                assert!(is_lost && end.connections.on_closed(peer, number));
-                end.lost.push(peer);
+            ConnectionEvent::Message(bytes) => got.entry(peer).or_default().push(bytes),
+            ConnectionEvent::Said(Word::Goodbye) => {
+                connections.on_left(peer);
+                endpoint.close(number);
+                goodbyes.push(peer);
+            }
+            ConnectionEvent::Said(_) => panic!("connections stay"),
+            ConnectionEvent::Unanswered | ConnectionEvent::Finished => {}
+            ConnectionEvent::Over { is_lost } => {
+                assert!(is_lost && connections.on_closed(peer, number));
+                lost.push(peer);
             }
         }
     }
@@ -119,19 +125,6 @@ impl World {
     fn send_waiting(&mut self, me: u32, peer: u32) {
         for message in self.ends[me as usize].waiting.remove(&peer).unwrap_or_default() {
             self.send(me, peer, &message);
-        }
-    }
-
-    /// Reacts to a word like [`crate::network::Network`].
-    fn on_word(&mut self, me: u32, number: Number, from: u32, word: Word) {
-        let End { endpoint, connections, goodbyes, .. } = &mut self.ends[me as usize];
-        match word {
-            Word::Goodbye => {
-                connections.on_left(from);
-                endpoint.close(number);
-                goodbyes.push(from);
-            }
-            Word::Close | Word::Agree | Word::Decline => panic!("connections stay"),
         }
     }
 

@@ -12,14 +12,14 @@
 //! acceptance: it belongs to the program after the confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
-use crate::network::carrier::{Happened, Key, Number, Unsent, Word};
-use crate::network::messages::{said, word};
-use crate::network::proof::{Proof, Purpose, Secret};
+use crate::network::carrier::{ConnectionEvent, Key, Unsent, Word};
+use crate::network::messages::said;
+use crate::network::proof::{Broken, Proof, Purpose, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
-use wireup_capi::net::{self, Descriptor, Errno, Received};
+use wireup_capi::net::{self, Descriptor, Received};
 
 pub struct Link {
     /// The rank at the other end, once it is known.
@@ -92,20 +92,10 @@ pub struct Target {
 
 /// A result of reading a connection.
 pub enum Arrived {
-    Happened(Happened),
+    Event(ConnectionEvent),
     /// A connection for the program's own use is proved, and belongs to the program from now on. No byte after the
     /// handshake was read.
     Plain(Key),
-}
-
-/// An error: the connection must be dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Over;
-
-impl From<Errno> for Over {
-    fn from(_: Errno) -> Over {
-        Over
-    }
 }
 
 impl Link {
@@ -134,8 +124,8 @@ impl Link {
         Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, purpose, target }) }
     }
 
-    pub fn accepted(socket: Descriptor, secret: &Secret, me: u32) -> Result<Link, Over> {
-        let proof = Proof::accept(secret, me).map_err(|_| Over)?;
+    pub fn accepted(socket: Descriptor, secret: &Secret, me: u32) -> Result<Link, Broken> {
+        let proof = Proof::accept(secret, me)?;
         Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
 
@@ -228,9 +218,9 @@ impl Link {
     ///
     /// # Errors
     /// The attempt to connect has failed.
-    pub fn on_ready(&mut self, secret: &Secret, me: u32, is_writable: bool) -> Result<bool, Over> {
+    pub fn on_ready(&mut self, secret: &Secret, me: u32, is_writable: bool) -> Result<bool, Broken> {
         let (Some(socket), Stage::Connecting { to, purpose, .. }) = (&self.socket, &self.stage) else {
-            return Err(Over);
+            return Err(Broken);
         };
         match self.relayed_to {
             None if !is_writable => return Ok(false),
@@ -238,11 +228,11 @@ impl Link {
             // The agents send a byte when they have connected to the rank.
             Some(_) => match net::read(socket, &mut [0])? {
                 Received::Nothing => return Ok(false),
-                Received::End => return Err(Over),
+                Received::End => return Err(Broken),
                 Received::Bytes(_) => {}
             },
         }
-        let (proof, first) = Proof::dial(secret, me, *to, *purpose).map_err(|_| Over)?;
+        let (proof, first) = Proof::dial(secret, me, *to, *purpose)?;
         push_unit(&mut self.to_send, &first);
         self.stage = Stage::Proving(Box::new(proof));
         Ok(true)
@@ -273,7 +263,7 @@ impl Link {
     }
 
     /// Writes what fits. If the need to watch for writability has changed, returns the descriptor and the new need.
-    pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Over> {
+    pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Broken> {
         let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(None) };
         let mut is_cut = false;
         while self.sent < self.to_send.len() && !is_cut {
@@ -299,21 +289,20 @@ impl Link {
         Ok(has_changed.then_some((socket.fd(), waits)))
     }
 
-    /// Reads once into `buffer`. Returns what has arrived on this connection, whose number is `number`, and whether
-    /// there may be more to read.
-    pub fn read(&mut self, number: Number, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
-        let socket = self.socket.as_ref().ok_or(Over)?;
+    /// Reads once into `buffer`. Returns what has arrived on this connection, and whether there may be more to read.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Broken> {
+        let socket = self.socket.as_ref().ok_or(Broken)?;
         let room = self.readable().min(buffer.len());
         let len = match net::read(socket, &mut buffer[..room])? {
             Received::Nothing => return Ok((Vec::new(), false)),
-            Received::End => return Err(Over),
+            Received::End => return Err(Broken),
             Received::Bytes(len) => len,
         };
         let mut received = core::mem::take(&mut self.received);
         received.extend_from_slice(&buffer[..len]);
         let (mut left, mut all) = (&received[..], Vec::new());
         while let Some(unit) = take_unit(&mut left) {
-            self.on_unit(number, unit, &mut all)?;
+            self.on_unit(unit, &mut all)?;
         }
         let taken = received.len() - left.len();
         received.drain(..taken);
@@ -335,18 +324,18 @@ impl Link {
         }
     }
 
-    fn on_unit(&mut self, number: Number, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {
+    fn on_unit(&mut self, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Broken> {
         match core::mem::replace(&mut self.stage, Stage::Broken) {
             Stage::Proving(proof) => {
                 let was_dialled = proof.dialled().is_some();
-                let next = proof.on_message(unit).map_err(|_| Over)?;
-                if let Some(reply) = next.reply {
-                    push_unit(&mut self.to_send, &reply);
+                let proved = proof.on_message(unit)?;
+                if let Some(reply) = &proved.reply {
+                    push_unit(&mut self.to_send, reply);
                 }
-                let purpose = next.proved.purpose;
-                let mut stream = Box::new(Stream::new(next.proved).map_err(|_| Over)?);
+                let purpose = proved.purpose;
+                let mut stream = Box::new(Stream::new(proved)?);
                 if was_dialled {
-                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                    stream.confirm(&mut self.to_send)?;
                 }
                 match purpose {
                     Purpose::Plain { number } if was_dialled => all.push(Arrived::Plain((stream.peer, number))),
@@ -355,7 +344,7 @@ impl Link {
             }
             Stage::Confirming { mut stream, purpose, was_dialled } => {
                 let from = stream.peer;
-                let messages = stream.open(unit).map_err(|_| Over)?;
+                let messages = stream.open(unit)?;
                 let closed = match purpose {
                     Purpose::Messages { closed } => closed,
                     Purpose::Plain { number } => {
@@ -364,29 +353,21 @@ impl Link {
                     }
                 };
                 if !was_dialled {
-                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                    stream.confirm(&mut self.to_send)?;
                 }
                 (self.peer, self.was_open, self.was_heard) = (Some(from), true, was_dialled);
                 self.stage = Stage::Open(stream);
-                all.push(Arrived::Happened(Happened::Proved { number, peer: from, was_dialled, closed }));
-                all.extend(messages.into_iter().map(|bytes| arrived(number, from, bytes)));
+                all.push(Arrived::Event(ConnectionEvent::Proved { was_dialled, closed }));
+                all.extend(messages.into_iter().map(ConnectionEvent::arrived).map(Arrived::Event));
             }
             Stage::Open(mut stream) => {
-                let from = stream.peer;
-                let messages = stream.open(unit).map_err(|_| Over)?;
+                let messages = stream.open(unit)?;
                 self.was_heard = true;
                 self.stage = Stage::Open(stream);
-                all.extend(messages.into_iter().map(|bytes| arrived(number, from, bytes)));
+                all.extend(messages.into_iter().map(ConnectionEvent::arrived).map(Arrived::Event));
             }
-            Stage::Connecting { .. } | Stage::Broken => return Err(Over),
+            Stage::Connecting { .. } | Stage::Broken => return Err(Broken),
         }
         Ok(())
     }
-}
-
-fn arrived(number: Number, from: u32, bytes: Vec<u8>) -> Arrived {
-    Arrived::Happened(match word(&bytes) {
-        Some(word) => Happened::Said { number, from, word },
-        None => Happened::Message { number, from, bytes },
-    })
 }

@@ -7,7 +7,7 @@ mod link;
 pub mod stream;
 
 use super::SERVER;
-use super::carrier::{Carrier, Happened, Key, Number, Unsent};
+use super::carrier::{Carrier, ConnectionEvent, Happened, Key, Number, Unsent};
 use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
@@ -89,7 +89,7 @@ impl Tcp {
             }
         }
         match link.peer.filter(|_| self.has_relays && link.relayed_to.is_none()) {
-            Some(peer) => self.happened.push_back(Happened::Unanswered { number, peer }),
+            Some(peer) => self.happened.push_back(Happened { number, peer, event: ConnectionEvent::Unanswered }),
             None => self.end(number, true),
         }
     }
@@ -117,13 +117,15 @@ impl Tcp {
     fn read(&mut self, number: Number) {
         loop {
             let Some(link) = self.links.get_mut(&number).filter(|link| !link.is_paused()) else { return };
-            match link.read(number, &mut self.buffer) {
+            match link.read(&mut self.buffer) {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
                     self.beyond.extend(link.relayed_to);
                     for arrived in all {
                         match arrived {
-                            Arrived::Happened(happened) => self.happened.push_back(happened),
+                            Arrived::Event(event) => {
+                                self.happened.extend(link.peer.map(|peer| Happened { number, peer, event }));
+                            }
                             Arrived::Plain(key) => return self.hand_over(number, key),
                         }
                     }
@@ -180,10 +182,11 @@ impl Tcp {
         if let Some((peer, nth)) = link.peer.zip(link.plain) {
             self.plain.push_back(((peer, nth), None));
         } else if let Some(peer) = link.peer {
-            self.happened.push_back(match link.is_finishing() {
-                true => Happened::Finished { number, peer },
-                false => Happened::Over { number, peer, is_lost: link.was_heard || unreachable },
-            });
+            let event = match link.is_finishing() {
+                true => ConnectionEvent::Finished,
+                false => ConnectionEvent::Over { is_lost: link.was_heard || unreachable },
+            };
+            self.happened.push_back(Happened { number, peer, event });
         }
     }
 }
@@ -252,7 +255,7 @@ impl Carrier for Tcp {
 
     fn close(&mut self, number: Number) {
         self.links.remove(&number);
-        self.happened.retain(|happened| happened.number() != number);
+        self.happened.retain(|happened| happened.number != number);
     }
 
     fn on_event(&mut self, event: Event) {

@@ -3,8 +3,8 @@
 //! On the wire, everything is a unit: a length (u16 LE) and that many bytes. The decrypted units form a stream of
 //! messages.
 
-use crate::network::messages::{Broken, Unframed, framed};
-use crate::network::proof::{Proved, SEAL_LEN, SEALED_LEN_MAX, Unproved};
+use crate::network::messages::{Unframed, framed};
+use crate::network::proof::{Broken, Proved, SEAL_LEN, SEALED_LEN_MAX};
 use alloc::vec;
 use alloc::vec::Vec;
 use snow::TransportState;
@@ -36,8 +36,9 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(proved: Proved) -> Result<Stream, Unproved> {
-        Ok(Stream { peer: proved.peer, seals: proved.in_order()?, plain: Unframed::default() })
+    pub fn new(proved: Proved) -> Result<Stream, Broken> {
+        let seals = proved.state.into_transport_mode()?;
+        Ok(Stream { peer: proved.peer, seals, plain: Unframed::default() })
     }
 
     /// Appends an empty unit: it shows that this end has the new key, and did not replay an old handshake.
@@ -46,7 +47,7 @@ impl Stream {
     /// The nonces are used up.
     pub fn confirm(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
         let mut room = [0; SEAL_LEN];
-        let len = self.seals.write_message(&[], &mut room).map_err(|_| Broken)?;
+        let len = self.seals.write_message(&[], &mut room)?;
         push_unit(out, &room[..len]);
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Stream {
         let plain = framed(message);
         let mut room = vec![0; SEALED_LEN_MAX.min(plain.len() + SEAL_LEN)];
         for piece in plain.chunks(SEALED_LEN_MAX - SEAL_LEN) {
-            let len = self.seals.write_message(piece, &mut room).map_err(|_| Broken)?;
+            let len = self.seals.write_message(piece, &mut room)?;
             push_unit(out, &room[..len]);
         }
         Ok(())
@@ -75,7 +76,7 @@ impl Stream {
         plain.resize(before + unit.len(), 0);
         let opened = self.seals.read_message(unit, &mut plain[before..]);
         plain.truncate(before + opened.as_ref().map_or(0, |len| *len));
-        opened.map_err(|_| Broken)?;
+        opened?;
         self.plain.take_whole()
     }
 }
@@ -88,8 +89,8 @@ mod tests {
     fn pair() -> (Stream, Stream) {
         let (dialler, first) = Proof::dial(&[1; 32], 0, 1, Purpose::Messages { closed: 0 }).unwrap();
         let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
-        let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
-        (Stream::new(dialled).unwrap(), Stream::new(accepted.proved).unwrap())
+        let dialled = dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap();
+        (Stream::new(dialled).unwrap(), Stream::new(accepted).unwrap())
     }
 
     #[test]
