@@ -121,11 +121,6 @@ fn all(runs: &[Run]) -> impl Iterator<Item = u32> {
     runs.iter().flat_map(|(first, last)| *first..=*last)
 }
 
-/// The context of a group that was made from another one.
-pub fn context(of: Context, child: u32, first: u32) -> Context {
-    derived(of, child, first)
-}
-
 /// Converts ranks to runs; `None`: the ranks are not in ascending order, or form more than `GROUP_RUNS_MAX` runs.
 pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();

@@ -207,12 +207,9 @@ impl Datagrams {
             }
             10 => {
                 let (at, place) = (usize::from(input.next()), [1 - me]);
-                match self.sent.iter().rev().nth(at) {
-                    Some((_, _, bytes)) => {
-                        end.on_refused(now, &place, Refusal::Quotes(&bytes[..bytes.len().min(QUOTE_LEN)]));
-                    }
-                    None => end.on_refused(now, &place, Refusal::Certain),
-                }
+                let quoted =
+                    self.sent.iter().rev().nth(at).map(|(_, _, bytes)| bytes[..bytes.len().min(QUOTE_LEN)].into());
+                end.on_refused(now, &place, &quoted.map_or(Refusal::Certain, Refusal::Quotes));
             }
             11 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };

@@ -14,7 +14,7 @@ use wireup_capi::codes::Code;
 use wireup_capi::job::MAX_LEN;
 use wireup_capi::net::host_number;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
-use wireup_group::{Algorithm, Done};
+use wireup_group::{Algorithm, Done, Groups, derived};
 use wireup_wire::pmi::Request as PmiRequest;
 
 impl Context {
@@ -34,6 +34,18 @@ impl Context {
         Ok((network, context))
     }
 
+    /// Starts a request of a group in the network of ranks.
+    fn start_among_peers(
+        &mut self,
+        group: Group,
+        start: impl FnOnce(&mut Groups, wireup_group::Context) -> wireup_group::Request,
+    ) -> Result<Request, Error> {
+        let (network, context) = self.peers(group)?;
+        let request = start(&mut network.groups, context);
+        self.worker.pump();
+        Ok(Request::Peers(request))
+    }
+
     /// Whether the agents carry out collectives of groups, rather than only those of the whole job.
     fn has_agent_groups(&self) -> bool {
         self.engine == Engine::Agents
@@ -48,7 +60,7 @@ impl Context {
         ranks: &[u32],
     ) -> Result<Option<wireup_group::Context>, Error> {
         let Some(first) = ranks.first() else { return Ok(None) };
-        let context = agent_groups::context(of, child, *first);
+        let context = derived(of, child, *first);
         if let Some(runs) = agent_groups::runs(ranks) {
             self.agent_groups.define(&mut self.worker.job, context, runs)?;
         } else {
@@ -80,7 +92,6 @@ impl Context {
             let own = own.to_vec();
             return self.gather(context, &own, Then::Finish(operation));
         }
-        let (network, context) = self.peers(group)?;
         let algorithm: Box<dyn Algorithm> = match operation {
             Operation::Barrier => Box::new(Barrier::default()),
             Operation::Broadcast { root, bytes } => Box::new(Broadcast::new(root, bytes)),
@@ -90,9 +101,7 @@ impl Context {
             Operation::Alltoall(rows) => Box::new(Alltoall::new(rows)),
             Operation::Shift(bytes) => Box::new(Shift::new(bytes)),
         };
-        let request = network.groups.start(context, algorithm);
-        self.worker.pump();
-        Ok(Request::Peers(request))
+        self.start_among_peers(group, |groups, context| groups.start(context, algorithm))
     }
 
     /// Splits a group by colour and key.
@@ -107,10 +116,7 @@ impl Context {
             let id = agents::start_split(&mut self.worker.job, &wanted);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
-        let (network, context) = self.peers(group)?;
-        let request = network.groups.split(context, wanted);
-        self.worker.pump();
-        Ok(Request::Peers(request))
+        self.start_among_peers(group, |groups, context| groups.split(context, wanted))
     }
 
     /// The group of the ranks on this process's node. All ranks must call it, and it waits for them.
@@ -150,7 +156,7 @@ impl Context {
         } else {
             let (network, world) = self.worker.network()?;
             let number = network.groups.reserve(*world).map_err(Error::Group)?;
-            let context = agent_groups::context(*world, number, ranks.first().copied().unwrap_or_default());
+            let context = derived(*world, number, ranks.first().copied().unwrap_or_default());
             network.form_group(context, &ranks);
             self.worker.pump();
             Some(context)
@@ -190,7 +196,7 @@ impl Context {
                 GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => [(0, group.size - 1)].into(),
             };
             let (of, child) = self.agent_groups.origin(group.agents_context())?;
-            let context = agent_groups::context(of, child, u32::MAX);
+            let context = derived(of, child, u32::MAX);
             self.agent_groups.define(&mut self.worker.job, context, runs)?;
             return Ok(Group { kind: GroupKind::Agents(context), ..group });
         }
@@ -202,10 +208,7 @@ impl Context {
     /// Makes a group of these members of `of`, in this order. Exactly these members must call it, with the same list
     /// and name.
     pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
-        let (network, context) = self.peers(of)?;
-        let request = network.groups.create(context, members, name);
-        self.worker.pump();
-        Ok(Request::Peers(request))
+        self.start_among_peers(of, |groups, context| groups.create(context, members, name))
     }
 
     pub fn free(&mut self, group: Group) {
@@ -224,17 +227,11 @@ impl Context {
     }
 
     pub fn send(&mut self, group: Group, to: u32, tag: u32, bytes: &[u8]) -> Result<Request, Error> {
-        let (network, context) = self.peers(group)?;
-        let request = network.groups.send_tagged(to, context, tag, bytes);
-        self.worker.pump();
-        Ok(Request::Peers(request))
+        self.start_among_peers(group, |groups, context| groups.send_tagged(to, context, tag, bytes))
     }
 
     pub fn receive(&mut self, group: Group, from: u32, tag: u32) -> Result<Request, Error> {
-        let (network, context) = self.peers(group)?;
-        let request = network.groups.receive_tagged(from, context, tag);
-        self.worker.pump();
-        Ok(Request::Peers(request))
+        self.start_among_peers(group, |groups, context| groups.receive_tagged(from, context, tag))
     }
 
     /// The group that an operation has made; `None`: it has made none.

@@ -30,7 +30,7 @@ use book::AddressBook;
 use carrier::{Carrier, ConnectionEvent, Happened, SERVER, Unsent, Word};
 pub use carrier::{Key, Transport};
 use core::ffi::c_int;
-use datagrams::{Datagrams, Fabric, Udp, Wire};
+use datagrams::{Datagrams, Fabric, Udp};
 use messages::said;
 use plain::Plain;
 use proof::Secret;
@@ -116,7 +116,7 @@ impl Listener {
             }
             Transport::Udp => {
                 let udp = Udp::open().map_err(system)?;
-                (udp.address(), ListenerSocket::Udp(udp))
+                (udp.address.clone(), ListenerSocket::Udp(udp))
             }
             Transport::Fabric => {
                 let fabric = Fabric::open().map_err(Error::Fabric)?;

@@ -172,6 +172,14 @@ pub fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Br
     Ok(room)
 }
 
+/// The proofs that rank 3, which dials, and rank 5 have of each other.
+#[cfg(test)]
+pub fn proved_pair(purpose: Purpose) -> [Proved; 2] {
+    let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
+    let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
+    [dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap(), accepted]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,25 +187,15 @@ mod tests {
     const MESSAGES: Purpose = Purpose::Messages { closed: 9 };
 
     #[test]
-    fn both_ends_learn_each_others_rank() {
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, MESSAGES).unwrap();
-        let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-        let dialled = dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap();
-        assert_eq!((dialled.peer, accepted.peer, accepted.purpose), (5, 3, MESSAGES));
-        let (mut sealed, mut plain) = ([0; 64], [0; 64]);
-        let [mut dialled, mut accepted] = [dialled, accepted].map(|proved| proved.state.into_transport_mode().unwrap());
-        let len = dialled.write_message(b"hello", &mut sealed).unwrap();
-        let len = accepted.read_message(&sealed[..len], &mut plain).unwrap();
-        assert_eq!(&plain[..len], b"hello");
-    }
-
-    #[test]
-    fn the_acceptor_learns_that_a_connection_is_the_programs() {
+    fn both_ends_learn_each_others_rank_and_what_the_connection_is_for() {
         for purpose in [MESSAGES, Purpose::Plain { number: 0 }, Purpose::Plain { number: 7 }] {
-            let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
-            let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-            let dialled = dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap();
-            assert_eq!((accepted.purpose, dialled.purpose), (purpose, purpose));
+            let both = proved_pair(purpose);
+            assert_eq!(both.each_ref().map(|proved| (proved.peer, proved.purpose)), [(5, purpose), (3, purpose)]);
+            let [mut dialled, mut accepted] = both.map(|proved| proved.state.into_transport_mode().unwrap());
+            let (mut sealed, mut plain) = ([0; 64], [0; 64]);
+            let len = dialled.write_message(b"hello", &mut sealed).unwrap();
+            let len = accepted.read_message(&sealed[..len], &mut plain).unwrap();
+            assert_eq!(&plain[..len], b"hello");
         }
     }
 

@@ -29,10 +29,10 @@ const HELLO_MS_MAX: u64 = 1_000;
 const GOODBYE_LEN: usize = 4;
 
 /// The origin of a report that no process uses a rank's port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
     /// An ICMP error that quotes the beginning of a datagram. A stranger may have sent it.
-    Quotes(&'a [u8]),
+    Quotes(Vec<u8>),
     /// A report by an agent of this job, which needs no second report to be believed.
     Certain,
 }
@@ -208,7 +208,7 @@ impl Endpoint {
 
     /// Handles a report that no process receives at this place. An ICMP error counts only if it quotes a datagram that
     /// this rank has sent recently.
-    pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: Refusal<'_>) {
+    pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: &Refusal) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {
             let peer = match &mut connection.stage {

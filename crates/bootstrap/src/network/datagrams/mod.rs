@@ -43,9 +43,6 @@ pub trait Wire {
     /// A descriptor that is readable when a datagram has arrived.
     fn fd(&self) -> c_int;
 
-    /// The address at which other ranks reach this one.
-    fn address(&self) -> Vec<u8>;
-
     /// The wire address to which ranks that this rank dials send their answers; empty if every datagram shows its
     /// receiver the sender's address.
     fn own_place(&self) -> WireAddress;
@@ -79,15 +76,9 @@ pub trait Wire {
         None
     }
 
-    /// Removes and returns the wire address of a relay that has ended: its rank has exited, or the agents cannot reach
-    /// it.
-    fn ended(&mut self) -> Option<WireAddress> {
-        None
-    }
-
-    /// The destination of a datagram that came back with an error, because no process receives there. The beginning of
-    /// that datagram, which the error quotes, is stored in `quote`. `None`: no such error is left.
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress>;
+    /// Removes and returns a report that no process receives at a wire address: a datagram has come back with an error,
+    /// or a relay has ended because its rank has exited or the agents cannot reach it. `None`: there is no report.
+    fn refused(&mut self) -> Option<(WireAddress, Refusal)>;
 }
 
 pub struct Datagrams<W> {
@@ -133,12 +124,8 @@ impl<W: Wire> Datagrams<W> {
                 Some(len) => self.endpoint.on_datagram(now, &self.from, &self.received[..len]),
                 // Errors are read last, so that a peer's goodbye is read before the report that the peer has exited.
                 None => {
-                    let mut quote = Vec::new();
-                    while let Some(place) = self.wire.refused(&mut quote) {
-                        self.endpoint.on_refused(now, &place, Refusal::Quotes(&quote));
-                    }
-                    while let Some(place) = self.wire.ended() {
-                        self.endpoint.on_refused(now, &place, Refusal::Certain);
+                    while let Some((place, refusal)) = self.wire.refused() {
+                        self.endpoint.on_refused(now, &place, &refusal);
                     }
                     return;
                 }

@@ -78,14 +78,11 @@ impl Seals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::proof::{Proof, Purpose};
+    use crate::network::proof::{Purpose, proved_pair};
 
     #[test]
     fn a_datagram_is_opened_once_and_an_error_must_quote_a_late_one() {
-        let purpose = Purpose::Messages { closed: 0 };
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
-        let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-        let dialled = dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap();
+        let [dialled, accepted] = proved_pair(Purpose::Messages { closed: 0 });
         let [mut one, mut other] = [(8, dialled), (9, accepted)]
             .map(|(theirs, proved)| Seals::new(theirs, proved.state.into_stateless_transport_mode().unwrap()));
         let mut sent = Vec::new();

@@ -211,7 +211,7 @@ impl World {
             Some(_) => {
                 if let Some(end) = self.ends.get_mut(usize::from(from)) {
                     let quote = &datagram.bytes[..datagram.bytes.len().min(QUOTE_LEN)];
-                    end.endpoint.on_refused(self.now, &[to], Refusal::Quotes(quote));
+                    end.endpoint.on_refused(self.now, &[to], &Refusal::Quotes(quote.to_vec()));
                 }
             }
             // A datagram for a stranger is dropped.
@@ -325,7 +325,8 @@ fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
         let quotes = [vec![], guessed[..17].to_vec(), guessed, from_there[nth as usize % from_there.len()].clone()];
         for quote in quotes {
             world.now += 100;
-            world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&quote[..quote.len().min(QUOTE_LEN)]));
+            let quote = quote[..quote.len().min(QUOTE_LEN)].to_vec();
+            world.ends[0].endpoint.on_refused(world.now, &[1], &Refusal::Quotes(quote));
         }
     }
     world.send(0, 1, b"again");
@@ -341,7 +342,7 @@ fn errors_that_quote_no_hello_give_up_no_dial() {
     world.send(0, 1, b"hello");
     for _ in 0..100 {
         world.now += 10;
-        world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&[handshake::HELLO; QUOTE_LEN]));
+        world.ends[0].endpoint.on_refused(world.now, &[1], &Refusal::Quotes(vec![handshake::HELLO; QUOTE_LEN]));
     }
     world.run_until(|world| world.ends[1].got.contains_key(&0));
     assert!(world.ends[0].lost.is_empty());

@@ -84,18 +84,15 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::proof::{Proof, Purpose};
+    use crate::network::proof::{Purpose, proved_pair};
 
-    fn pair() -> (Stream, Stream) {
-        let (dialler, first) = Proof::dial(&[1; 32], 0, 1, Purpose::Messages { closed: 0 }).unwrap();
-        let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
-        let dialled = dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap();
-        (Stream::new(dialled).unwrap(), Stream::new(accepted).unwrap())
+    fn pair() -> [Stream; 2] {
+        proved_pair(Purpose::Messages { closed: 0 }).map(|proved| Stream::new(proved).unwrap())
     }
 
     #[test]
     fn messages_of_any_length_arrive_whole_and_in_order() {
-        let (mut here, mut there) = pair();
+        let [mut here, mut there] = pair();
         let sent: Vec<Vec<u8>> =
             [0, 1, 65_515, 65_519, 65_520, 200_000].iter().map(|len| vec![*len as u8; *len]).collect();
         let mut bytes = Vec::new();
@@ -109,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_changed_or_repeated_unit_is_refused() {
-        let (mut here, mut there) = pair();
+        let [mut here, mut there] = pair();
         let mut bytes = Vec::new();
         here.seal(b"one", &mut bytes).unwrap();
         let unit = take_unit(&mut &bytes[..]).unwrap().to_vec();
@@ -122,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_too_long_is_refused_at_its_beginning() {
-        let (mut here, mut there) = pair();
+        let [mut here, mut there] = pair();
         let mut room = vec![0; 64];
         let len = here.seals.write_message(&u32::MAX.to_le_bytes(), &mut room).unwrap();
         assert_eq!(there.open(&room[..len]), Err(Broken));
