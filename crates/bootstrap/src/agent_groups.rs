@@ -25,7 +25,6 @@ pub fn named(name: &[u8]) -> Context {
     name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
 }
 
-/// The groups of this rank whose collectives the agents carry out.
 #[derive(Default)]
 pub struct AgentGroups {
     by_context: BTreeMap<Context, AgentGroup>,
@@ -71,7 +70,6 @@ impl AgentGroups {
     }
 }
 
-/// A group whose collectives the agents carry out.
 pub struct AgentGroup {
     /// The server's number for the group.
     pub number: u32,
@@ -99,7 +97,6 @@ impl AgentGroup {
         &self.runs
     }
 
-    /// The ranks of all members.
     pub fn ranks(&self) -> Vec<u32> {
         all(&self.runs).collect()
     }
@@ -110,7 +107,6 @@ impl AgentGroup {
         (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
     }
 
-    /// Allocates the number of the next group that is made from this one.
     pub fn next_child(&mut self) -> u32 {
         self.children += 1;
         self.children

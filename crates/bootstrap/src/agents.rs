@@ -109,7 +109,6 @@ pub fn finish_gather(gather: &[u8], operation: &Operation, (me, size): (u32, u32
     })
 }
 
-/// Decodes the values of a group's members.
 pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
     if gather.is_empty() {
         return Ok(alloc::vec![Vec::new(); size as usize]);

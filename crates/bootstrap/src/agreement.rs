@@ -110,7 +110,6 @@ fn random() -> Result<Secret, Error> {
     Ok(bytes)
 }
 
-/// The key pair of a rank.
 struct Keys {
     rank: u32,
     private: Box<dyn Dh>,
@@ -166,7 +165,6 @@ mod tests {
     /// The texts that an untrusted server sees: one map per exchange, from each rank to its text.
     type Seen = Vec<BTreeMap<u32, Vec<u8>>>;
 
-    /// The result of [`agree`] on one rank.
     type Got = Result<(Secret, BTreeMap<u32, Vec<u8>>), Error>;
 
     /// Runs [`agree`] on all ranks over a server that changes texts with `change`. Returns each rank's result, and the

@@ -29,12 +29,10 @@ impl Pairs {
         core::mem::take(&mut self.put)
     }
 
-    /// The value of a key that a fence has published.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.known.get(key).map(Vec::as_slice)
     }
 
-    /// Adds the pairs that one rank has put.
     pub fn learn(&mut self, put: &[u8]) -> Result<(), Error> {
         let mut all = values::values(put);
         while let Some(key) = all.next() {

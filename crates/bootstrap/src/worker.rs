@@ -53,7 +53,6 @@ impl Worker {
         self.lazy_network.make(&mut self.job)
     }
 
-    /// The network of ranks, if it was made.
     fn made(&mut self) -> Option<&mut Network> {
         self.lazy_network.made_mut()
     }
@@ -101,7 +100,6 @@ impl Worker {
         self.last
     }
 
-    /// Requests a rank's address in a network of the program's own.
     pub fn address(&mut self, network: &[u8], rank: u32) -> Result<Request, Error> {
         if rank >= self.job.size || network.len() > ADDRESS_NAME_LEN_MAX {
             return Err(Error::Argument);
@@ -151,7 +149,6 @@ impl Worker {
         Ok(Request::Gather { id, context, place, then: Box::new(then) })
     }
 
-    /// Takes the values that the members of a group have exchanged.
     pub fn take_gather(&mut self, id: u32) -> Result<Gather, Error> {
         self.gathers.take(id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)
     }
@@ -170,7 +167,6 @@ impl Worker {
         Ok(Done::Bytes(fd.to_ne_bytes().into()))
     }
 
-    /// Takes the result of a request of the network of ranks.
     pub fn take_done(&mut self, request: wireup_group::Request) -> Result<Done, Error> {
         let done = self.made().and_then(|network| network.results.take(request)).ok_or(Error::Argument)?;
         if matches!(done, Err(Failure::Lost { .. })) {
@@ -198,7 +194,6 @@ impl Worker {
         }
     }
 
-    /// Whether messages wait for connections to other ranks.
     fn has_waiting(&self) -> bool {
         self.lazy_network.made().is_some_and(Network::has_waiting)
     }
@@ -244,7 +239,6 @@ impl Worker {
         is_answered
     }
 
-    /// Makes progress without waiting.
     pub fn progress(&mut self) {
         self.progress_for(0);
     }
@@ -290,7 +284,6 @@ impl Worker {
         }
     }
 
-    /// Whether the connection to the server is broken.
     fn is_unserved(&mut self) -> bool {
         self.job.server().is_ok_and(|server| server.link.is_broken())
     }

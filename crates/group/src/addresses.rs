@@ -18,7 +18,6 @@ use alloc::vec::Vec;
 /// A request or message that waits until the address of a member is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Waiter {
-    /// A request for the address itself.
     Address(Request),
     /// Send this message to the member once its address is known, which completes the request.
     Message(Request, Vec<u8>),
@@ -89,7 +88,6 @@ impl Addresses {
         self.waiting.contains_key(&member)
     }
 
-    /// Removes and returns the waiters for a member's address.
     pub fn take_waiting(&mut self, member: u32) -> Vec<Waiter> {
         self.waiting.remove(&member).unwrap_or_default()
     }

@@ -28,7 +28,6 @@ pub struct Collectives {
     pub mail: Mail,
 }
 
-/// A collective in progress.
 struct Running {
     algorithm: Box<dyn Algorithm>,
     /// Links from which the current step still needs a message.
@@ -82,7 +81,6 @@ impl Collectives {
         Ok(self.advance(epoch, sends))
     }
 
-    /// The ranks whose messages the current steps wait for.
     pub fn awaited(&self) -> impl Iterator<Item = u32> {
         self.running.iter().flat_map(|(epoch, running)| {
             let keys = running.receives.iter().map(|link| running.key(*epoch, *link, &self.shape));
@@ -189,12 +187,10 @@ impl Mail {
         true
     }
 
-    /// Size of all kept messages, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Size of the kept messages of a rank, in bytes.
     pub fn bytes_of(&self, rank: u32) -> usize {
         let of_rank = self.steps.iter().filter(|(key, _)| key.from == rank);
         of_rank.map(|(_, payload)| payload.len() + size_of::<Key>()).sum()

@@ -32,7 +32,6 @@ pub struct Announcement {
     pub context: Context,
 }
 
-/// A group that is being created.
 #[derive(Clone)]
 pub struct Creation {
     pub request: Request,
@@ -64,7 +63,6 @@ pub struct Creations {
     made: BTreeMap<(Context, u64, u64), u32>,
 }
 
-/// A group whose creation this process has started.
 pub struct Begun {
     pub context: Context,
     /// The left and the right neighbour's place in the existing group; `None`: this process is the only member.
@@ -73,7 +71,6 @@ pub struct Begun {
     pub heard: Vec<(Sender, Heard)>,
 }
 
-/// What follows from an announcement that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     Nothing,
@@ -102,7 +99,6 @@ impl Announcement {
 }
 
 impl Creation {
-    /// The neighbours whose addresses are known.
     pub fn found(&self) -> impl Iterator<Item = &Peer> {
         [&self.left, &self.right].into_iter().flatten()
     }
@@ -178,7 +174,6 @@ impl Creations {
         Some((creation, left, right))
     }
 
-    /// The ranks whose announcements the groups being created wait for.
     pub fn awaited(&self) -> impl Iterator<Item = u32> {
         self.in_progress.iter().flat_map(Creation::awaited)
     }
@@ -227,7 +222,6 @@ impl Creations {
         }
     }
 
-    /// Contexts of the groups being made for which `is_wanted` is true.
     pub fn find(&self, is_wanted: impl Fn(&Creation) -> bool) -> Vec<Context> {
         self.in_progress.iter().filter(|creation| is_wanted(creation)).map(|creation| creation.own.context).collect()
     }

@@ -34,7 +34,6 @@ const ROOM_MIN: usize = 2;
 /// A segment counts as lost once another that was sent this many transmissions later has arrived.
 const REORDERED_MAX: u64 = 3;
 
-/// An acknowledgement: which segments the receiver has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// All segments before this one have arrived.
@@ -107,7 +106,6 @@ impl Sender {
         }
     }
 
-    /// Number of bytes that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.unacknowledged
     }
@@ -129,7 +127,6 @@ impl Sender {
         Some((self.first + at as u64, &segment.bytes))
     }
 
-    /// When to call [`Sender::on_tick`].
     pub fn deadline(&self) -> Option<u64> {
         self.waits_since.map(|since| since + self.pause())
     }
@@ -149,7 +146,6 @@ impl Sender {
         self.flight.iter_mut().for_each(Segment::lose);
     }
 
-    /// Handles an acknowledgement, which says which segments the peer has received.
     pub fn on_ack(&mut self, now: u64, ack: Ack) {
         if ack.next < self.first || ack.next > self.first + self.flight.len() as u64 {
             return;
@@ -311,7 +307,6 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Whether a datagram with this counter may be accepted.
     pub fn is_new(&self, counter: u64) -> bool {
         let is_old = counter < self.end && (self.end - counter > BEHIND_MAX || self.bit(counter));
         !is_old && counter < u64::MAX

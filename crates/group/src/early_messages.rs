@@ -25,7 +25,6 @@ impl EarlyMessages {
         }
     }
 
-    /// Removes and returns the messages kept for a group, which exists now.
     pub fn take(&mut self, context: Context) -> Vec<(u32, Vec<u8>)> {
         let is_of_group =
             |(_, bytes): &mut (u32, Vec<u8>)| message::decode(bytes).is_ok_and(|message| message.context == context);

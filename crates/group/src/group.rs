@@ -74,7 +74,6 @@ impl Group {
         &self.collectives.shape
     }
 
-    /// Starts a collective, for a request of the caller.
     pub fn start(&mut self, (request, then): (Request, Then), algorithm: Box<dyn Algorithm>) -> (Sends, Option<Over>) {
         let mut sends = Sends::default();
         let (epoch, over) = self.collectives.start(algorithm, &mut sends);
@@ -82,7 +81,6 @@ impl Group {
         (sends, over)
     }
 
-    /// Whether a rank is known to be a member.
     pub fn has(&self, rank: u32) -> bool {
         let is_place = self.is_known && rank < self.shape().size;
         is_place || self.addresses.known(self.shape()).any(|peer| peer.rank == rank)
@@ -103,7 +101,6 @@ impl Group {
         lost.filter(|_| failed.is_none()).map(|peer| peer.rank)
     }
 
-    /// Adds the ranks that this process waits for in this group to `awaited`.
     pub fn add_awaited(&self, context: Context, awaited: &mut Awaited) {
         let shape = self.shape();
         awaited.parts.extend(self.collectives.awaited());
@@ -122,7 +119,6 @@ impl Group {
         self.collectives.mail.bytes() + self.tagged.bytes()
     }
 
-    /// Size of the messages from `rank` that wait for a collective or a receive, in bytes.
     pub fn kept_bytes_of(&self, rank: u32) -> usize {
         self.collectives.mail.bytes_of(rank) + self.tagged.bytes_of(rank)
     }

@@ -49,7 +49,6 @@ impl Groups {
         }
     }
 
-    /// This process's rank and address.
     pub fn own(&self) -> &Peer {
         &self.out.own
     }
@@ -170,7 +169,6 @@ impl Groups {
         request
     }
 
-    /// Looks up the address of a member.
     pub fn locate(&mut self, of: Context, member: u32) -> Request {
         let request = self.out.request();
         self.toward(of, member, Waiter::Address(request));
@@ -207,7 +205,6 @@ impl Groups {
         self.groups.values_mut().any(|group| group.tagged.cancel(request))
     }
 
-    /// The ranks that this process waits for.
     pub fn awaited(&self) -> Awaited {
         let mut awaited = Awaited::default();
         self.groups.iter().for_each(|(context, group)| group.add_awaited(*context, &mut awaited));

@@ -22,7 +22,6 @@ pub struct Ranks {
     lost: Vec<bool>,
 }
 
-/// Counters of the messages that a rank has sent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     pub messages: u64,
@@ -47,7 +46,6 @@ pub enum Wrong {
     Unknown { from: u32, to: u32 },
     /// Rank `by` has learnt its own address, or a wrong address of another rank.
     Learnt { by: u32, peer: Peer },
-    /// A request has completed twice.
     Twice { by: u32, request: Request },
     /// Rank `by` refused a message of rank `from`.
     Refused { by: u32, from: u32 },
@@ -90,18 +88,12 @@ impl Ranks {
     }
 
     /// Collects a rank's outputs after an operation was started on it.
-    ///
-    /// # Errors
-    /// The rank has broken a rule, see [`Wrong`].
     pub fn collect(&mut self, rank: u32) -> Result<(), Wrong> {
         self.collect_after(rank, 0)
     }
 
     /// Delivers the first message that has the same sender and receiver as the one at index `place` of
     /// [`Ranks::under_way`].
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn deliver(&mut self, place: usize) -> Result<Option<u32>, Wrong> {
         let Some(UnderWay { from, to, .. }) = self.under_way.get(place) else { return Ok(None) };
         let (from, to) = (*from, *to);
@@ -117,9 +109,6 @@ impl Ranks {
     }
 
     /// Delivers a message that [`Ranks::take_sent`] has returned.
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn arrive(&mut self, UnderWay { from, to, message, round }: UnderWay) -> Result<(), Wrong> {
         if self.lost[to as usize] {
             return Ok(());
@@ -131,18 +120,12 @@ impl Ranks {
     }
 
     /// Delivers all messages in the order of sending, including those that are sent in reaction.
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn settle(&mut self) -> Result<(), Wrong> {
         while self.deliver(0)?.is_some() {}
         Ok(())
     }
 
     /// Ends a rank; the ranks that can send to it notice the loss.
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn lose(&mut self, rank: u32) -> Result<(), Wrong> {
         self.lost[rank as usize] = true;
         for me in (0..self.size()).filter(|me| *me != rank) {

@@ -46,7 +46,6 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// The length of a message with this payload.
 pub fn message_len(payload: &[u8]) -> usize {
     HEADER_LEN + payload.len()
 }
@@ -90,13 +89,11 @@ pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     Ok(Message { context, kind, payload })
 }
 
-/// Appends a row.
 pub fn push_row(out: &mut Vec<u8>, row: &[u8]) {
     out.extend_from_slice(&(row.len() as u32).to_le_bytes());
     out.extend_from_slice(row);
 }
 
-/// Removes and returns the first row.
 pub fn take_row<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let len = take_number(bytes)?;
     let (row, rest) = bytes.split_at_checked(len as usize).ok_or(Malformed)?;

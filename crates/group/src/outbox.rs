@@ -14,7 +14,6 @@ pub type Request = u64;
 /// The group of all ranks.
 pub const WORLD: Context = 1;
 
-/// Why a request has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// A rank of the group has exited or cannot be reached.
@@ -23,9 +22,7 @@ pub enum Failure {
     Malformed,
     /// The group was freed.
     Cancelled,
-    /// There is no such group.
     NoGroup,
-    /// The group has no such member.
     NoMember,
     /// This rank creates a group of the same name with other members, or with the same members in another order.
     Disagrees { rank: u32 },
@@ -91,7 +88,6 @@ impl Outbox {
         self.queue.pop_front()
     }
 
-    /// The number of a new request.
     pub fn request(&mut self) -> Request {
         self.last_request += 1;
         self.last_request

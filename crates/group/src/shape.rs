@@ -10,7 +10,6 @@ pub struct Peer {
     pub address: Vec<u8>,
 }
 
-/// The direction along the ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Side {
     Left,
@@ -81,7 +80,6 @@ impl Shape {
         }
     }
 
-    /// Number of known links.
     pub fn links(&self) -> usize {
         self.left.len() + self.right.len()
     }

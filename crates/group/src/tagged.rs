@@ -49,7 +49,6 @@ impl Tagged {
         self.arrived_bytes
     }
 
-    /// Size of the messages from `rank` for which no receive was started, in bytes.
     pub fn bytes_of(&self, rank: u32) -> usize {
         let of_rank = self.arrived.values().flatten().filter(|(from, _)| *from == rank);
         of_rank.map(|(_, message)| message.len()).sum()

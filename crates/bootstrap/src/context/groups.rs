@@ -75,7 +75,6 @@ impl Context {
         self.worker.gather((context, group.number, (group.me, group.size())), value, then)
     }
 
-    /// Starts a collective of a group.
     pub fn start(&mut self, group: Group, operation: Operation) -> Result<Request, Error> {
         if !operation.is_sound(group.size) {
             return Err(Error::Argument);
@@ -104,7 +103,6 @@ impl Context {
         self.start_among_peers(group, |groups, context| groups.start(context, algorithm))
     }
 
-    /// Splits a group by colour and key.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
         if let GroupKind::Agents(context) = group.kind {
             let of = self.agent_groups.origin(group.agents_context())?;

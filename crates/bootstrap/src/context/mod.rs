@@ -85,7 +85,6 @@ impl Context {
         Ok(context)
     }
 
-    /// The group of all ranks.
     pub fn world(&self) -> Group {
         let kind = match (self.engine, self.whole()) {
             (Engine::Peers, _) => GroupKind::World,

@@ -46,7 +46,6 @@ pub type Key = (u32, u32);
 /// The token of the server's descriptor in a carrier's [`Epoll`]; the carrier assigns all other tokens.
 pub const SERVER: u64 = 1;
 
-/// An event on a connection to a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Happened {
     pub number: Number,

@@ -9,7 +9,6 @@ use wireup_group::connections::Word;
 /// Maximum length of a message. Chosen: what one peer may make a process keep in memory.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;
 
-/// The message that carries this word.
 pub fn said(word: Word) -> &'static [u8] {
     match word {
         Word::Goodbye => &[],
@@ -24,7 +23,6 @@ pub fn word(message: &[u8]) -> Option<Word> {
     [Word::Goodbye, Word::Close, Word::Agree, Word::Decline].into_iter().find(|word| said(*word) == message)
 }
 
-/// Frames a message for the stream.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(4 + message.len());
     framed.extend_from_slice(&(message.len() as u32).to_le_bytes());

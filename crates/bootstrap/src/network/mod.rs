@@ -187,7 +187,6 @@ impl Network {
         groups.form_whole(context, (own as u32, ranks.len() as u32), false, &find);
     }
 
-    /// Whether messages wait for connections.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -362,7 +361,6 @@ impl Network {
         }
     }
 
-    /// Handles the loss of a rank.
     pub fn on_lost(&mut self, rank: u32) {
         self.waiting.remove(&rank);
         self.redials.remove(rank);

@@ -30,7 +30,6 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Handles the program's request for a connection to `peer`.
     pub fn ask(&mut self, me: u32, peer: u32) -> Key {
         let asked = self.asked.entry(peer).or_default();
         let key = (peer, *asked);
@@ -41,12 +40,10 @@ impl Plain {
         key
     }
 
-    /// Whether a connection to this rank still has to be dialled.
     pub fn is_undialled(&self, rank: u32) -> bool {
         self.undialled.iter().any(|(peer, _)| *peer == rank)
     }
 
-    /// Removes and returns the connections to a rank that are still to be dialled.
     fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
         self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
     }
@@ -72,7 +69,6 @@ impl Plain {
         }
     }
 
-    /// Handles a connection that was made, or could not be made.
     fn on_over(&mut self, (peer, number): Key, socket: Option<Descriptor>) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         if number < asked || number - asked < KEPT_MAX {
@@ -87,7 +83,6 @@ impl Plain {
         (0..asked).for_each(|number| self.on_over((peer, number), None));
     }
 
-    /// Drops a connection that the program does not want any more.
     pub fn forget(&mut self, key: Key) {
         self.undialled.retain(|one| *one != key);
         self.made.forget(key);

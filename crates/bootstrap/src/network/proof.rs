@@ -84,7 +84,6 @@ pub struct Proved {
     pub state: HandshakeState,
 }
 
-/// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Messages of groups. `closed`: number of connections between the two ranks that were closed by agreement, as far

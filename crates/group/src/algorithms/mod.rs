@@ -40,7 +40,6 @@ use crate::shape::{Link, Peer, Shape};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The messages of one step.
 #[derive(Default, Debug)]
 pub struct Step {
     pub sends: Vec<(Link, Vec<u8>)>,
@@ -48,7 +47,6 @@ pub struct Step {
     pub receives: Vec<Link>,
 }
 
-/// The result of an algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Nothing,

@@ -9,7 +9,6 @@ use crate::shape::{Link, Shape, Side};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A comparison with another member.
 #[derive(Clone, Copy)]
 struct Comparison {
     link: Link,

@@ -58,7 +58,6 @@ const NO_COLOUR: u8 = 2;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Record {
     colour: Vec<u8>,
-    /// The member's place in the old group.
     place: u32,
     peer: Peer,
 }

@@ -237,7 +237,6 @@ impl Endpoint {
         numbers.into_iter().for_each(|number| self.settle(number));
     }
 
-    /// When to call [`Endpoint::on_tick`].
     pub fn deadline(&self) -> Option<u64> {
         self.timers.first().map(|(at, _)| *at)
     }

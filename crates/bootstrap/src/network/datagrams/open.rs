@@ -46,7 +46,6 @@ const REFUSED_MS: u64 = 50;
 
 pub struct Open {
     pub peer: u32,
-    /// The place to which datagrams for the peer are sent.
     pub place: Vec<u8>,
     /// Whether `place` becomes the source of the peer's latest datagram: so at the end that was dialled. The end that
     /// has dialled keeps the place that it has dialled. So a stranger who forwards a datagram from another address
@@ -128,7 +127,6 @@ impl Probes {
     }
 }
 
-/// The decoded content of a datagram.
 struct Opened<'a> {
     ack: Ack,
     kind: u8,
@@ -218,7 +216,6 @@ impl Open {
         self.unframed.take_whole()
     }
 
-    /// Whether `quote` is the beginning of one of the latest datagrams that this end has sent.
     pub fn has_sent(&self, quote: &[u8]) -> bool {
         self.seals.has_sent(quote)
     }
@@ -229,7 +226,6 @@ impl Open {
         self.probes.on_refused(now) || self.has_left()
     }
 
-    /// When to call [`Open::on_tick`].
     pub fn deadline(&self) -> Option<u64> {
         let next = self.sender.deadline().map_or(self.probes.at, |at| at.min(self.probes.at));
         (!self.has_left()).then_some(next)

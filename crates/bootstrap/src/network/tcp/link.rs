@@ -22,7 +22,6 @@ use core::net::SocketAddr;
 use wireup_capi::net::{self, Descriptor, Received};
 
 pub struct Link {
-    /// The rank at the other end, once it is known.
     pub peer: Option<u32>,
     was_open: bool,
     /// Number of the connection (see [`Key`]), if this end has dialled it for the program's own use.
@@ -45,7 +44,6 @@ pub struct Link {
     pub since_ms: u64,
 }
 
-/// Whether this end reads its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reading {
     Yes,
@@ -77,7 +75,6 @@ enum Stage {
         was_dialled: bool,
     },
     Open(Box<Stream>),
-    /// The peer has violated the protocol.
     Broken,
 }
 
@@ -90,7 +87,6 @@ pub struct Target {
     pub repetitions: Option<c_int>,
 }
 
-/// A result of reading a connection.
 pub enum Arrived {
     Event(ConnectionEvent),
     /// A connection for the program's own use is proved, and belongs to the program from now on. No byte after the

@@ -27,7 +27,6 @@ const PROOF_MS_MAX: u64 = 300_000;
 /// s.
 const REPETITIONS: c_int = 2;
 
-/// Maximum number of bytes in one read.
 const READ_LEN: usize = 64 << 10;
 
 /// The token of the listening socket. The token of a link is its number, which is higher than [`SERVER`].
@@ -43,7 +42,6 @@ pub struct Tcp {
     last: Number,
     /// Links with bytes to write, which wait for [`Carrier::flush`], because the network may still close the link.
     unwritten: BTreeSet<Number>,
-    /// The buffer for reads.
     buffer: Vec<u8>,
     happened: VecDeque<Happened>,
     plain: VecDeque<(Key, Option<Descriptor>)>,
@@ -138,7 +136,6 @@ impl Tcp {
         }
     }
 
-    /// Hands a connection to the program.
     fn hand_over(&mut self, number: Number, key: Key) {
         let Some(socket) = self.links.remove(&number).and_then(Link::into_socket) else { return };
         self.epoll.forget(socket.fd());
@@ -159,7 +156,6 @@ impl Tcp {
         self.last
     }
 
-    /// Writes the queued bytes of a link as far as possible.
     fn write(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
         match link.flush() {

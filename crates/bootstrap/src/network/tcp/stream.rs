@@ -9,13 +9,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use snow::TransportState;
 
-/// Appends one unit: its length and its bytes.
 pub fn push_unit(out: &mut Vec<u8>, unit: &[u8]) {
     out.extend_from_slice(&(unit.len() as u16).to_le_bytes());
     out.extend_from_slice(unit);
 }
 
-/// Removes and returns the first unit, if it is complete.
 pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (unit, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
