@@ -4,10 +4,10 @@
 use crate::network::carrier::{ConnectionEvent, Happened, Number};
 use crate::network::datagrams::endpoint::{Endpoint, Refusal};
 use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
-use crate::network::datagrams::seals::{DATA, QUOTE_LEN, header};
+use crate::network::datagrams::open::{DATA, QUOTE_LEN, header};
 use crate::network::messages::Unframed;
 use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, builder, message};
-use crate::network::tcp::stream::{Stream, push_unit, take_unit, unit_left};
+use crate::network::tcp::link::{Stream, push_unit, take_unit, unit_left};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -43,12 +43,24 @@ pub struct UnderWay {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
     /// Rank `from` sends to a rank whose address it does not know.
-    Unknown { from: u32, to: u32 },
+    Unknown {
+        from: u32,
+        to: u32,
+    },
     /// Rank `by` has learnt its own address, or a wrong address of another rank.
-    Learnt { by: u32, peer: Peer },
-    Twice { by: u32, request: Request },
+    Learnt {
+        by: u32,
+        peer: Peer,
+    },
+    Twice {
+        by: u32,
+        request: Request,
+    },
     /// Rank `by` refused a message of rank `from`.
-    Refused { by: u32, from: u32 },
+    Refused {
+        by: u32,
+        from: u32,
+    },
 }
 
 impl Ranks {

@@ -17,7 +17,9 @@ pub const WORLD: Context = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// A rank of the group has exited or cannot be reached.
-    Lost { rank: u32 },
+    Lost {
+        rank: u32,
+    },
     /// Members have started different collectives, or a message came that no correct member sends.
     Malformed,
     /// The group was freed.
@@ -25,7 +27,9 @@ pub enum Failure {
     NoGroup,
     NoMember,
     /// This rank creates a group of the same name with other members, or with the same members in another order.
-    Disagrees { rank: u32 },
+    Disagrees {
+        rank: u32,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -14,24 +14,19 @@
 //! build           log P              2 log P                       2 addresses each step
 //! ```
 
-mod allgather;
-mod alltoall;
 mod barrier;
 mod broadcast;
+mod bruck;
 mod build;
 mod reduce;
-mod scan;
 mod shift;
-mod sort;
 mod split;
 
-pub use allgather::Allgather;
-pub use alltoall::Alltoall;
 pub use barrier::Barrier;
 pub use broadcast::Broadcast;
+pub use bruck::{Allgather, Alltoall};
 pub use build::Build;
-pub use reduce::Allreduce;
-pub use scan::Prefix;
+pub use reduce::{Allreduce, Prefix};
 pub use shift::Shift;
 pub use split::{Split, Wanted};
 

@@ -11,8 +11,7 @@
 //! connections, and for two numbers per rank that has ever dialled this one; none for strangers.
 
 use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
-use super::open::Open;
-use super::seals::{DATA, QUOTE_LEN, Seals, header};
+use super::open::{DATA, Open, QUOTE_LEN, Seals, header};
 use crate::network::carrier::{ConnectionEvent, Happened, Number, Unsent, Word};
 use crate::network::proof::{Broken, Proof, Purpose, Secret};
 use alloc::boxed::Box;

@@ -6,7 +6,7 @@
 //!       └── Wire: udp, fabric
 //! ```
 //!
-//! `endpoint`, `open`, `seals` and `handshake` use no socket and no clock. [`Datagrams`] uses both: it reads datagrams
+//! `endpoint`, `open` and `handshake` use no socket and no clock. [`Datagrams`] uses both: it reads datagrams
 //! that have arrived, and sends those that are due. While this process computes, nothing is read and nothing is
 //! repeated; a timer makes the descriptor of [`Carrier::epoll`] readable when something must be repeated.
 
@@ -15,8 +15,7 @@ mod fabric;
 pub mod handshake;
 #[cfg(test)]
 mod lossy;
-mod open;
-pub mod seals;
+pub mod open;
 #[cfg(test)]
 mod tests;
 mod udp;

@@ -1,6 +1,6 @@
 //! Several endpoints, connected by a bad network in which strangers send too.
 
-use super::seals::QUOTE_LEN;
+use super::open::{DATA, QUOTE_LEN};
 use super::*;
 use crate::network::carrier::{ConnectionEvent, Number, Word};
 use proptest::prelude::*;
@@ -321,7 +321,7 @@ fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
     assert!(!from_there.is_empty());
     for nth in 0..200_u64 {
         // A stranger can guess numbers and counters, but no encrypted bytes.
-        let guessed = [&[seals::DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
+        let guessed = [&[DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
         let quotes = [vec![], guessed[..17].to_vec(), guessed, from_there[nth as usize % from_there.len()].clone()];
         for quote in quotes {
             world.now += 100;
@@ -408,7 +408,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     world.settle();
     let mut datagrams: Vec<Vec<u8>> = world.history.iter().map(|datagram| datagram.bytes.clone()).collect();
     let kinds = |kind| datagrams.iter().filter(|bytes| bytes[0] == kind).count();
-    assert!([handshake::HELLO, handshake::WELCOME, seals::DATA].map(kinds).iter().all(|count| *count > 0));
+    assert!([handshake::HELLO, handshake::WELCOME, DATA].map(kinds).iter().all(|count| *count > 0));
     for at in 0..datagrams.len() {
         let bytes = datagrams[at].clone();
         datagrams.extend((0..bytes.len()).step_by(7).map(|len| bytes[..len].to_vec()));
@@ -420,7 +420,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     }
     let welcome = [&[handshake::WELCOME][..], &dialled.to_le_bytes(), &[9; 80]].concat();
     let hello = [&[handshake::HELLO, 9, 0, 0, 0, 1][..], &[0; 90]].concat();
-    datagrams.extend([welcome, hello, vec![seals::DATA; 100], vec![0; 100], vec![77; DATAGRAM_LEN + 1], vec![]]);
+    datagrams.extend([welcome, hello, vec![DATA; 100], vec![0; 100], vec![77; DATAGRAM_LEN + 1], vec![]]);
     let endpoint = &mut world.ends[1].endpoint;
     let (mut to, mut bytes) = (Vec::with_capacity(100), Vec::with_capacity(1000));
     let before = ALLOCATED.get();

@@ -2,7 +2,7 @@
 
 use super::Wire;
 use super::endpoint::{Refusal, WireAddress};
-use super::seals::QUOTE_LEN;
+use super::open::QUOTE_LEN;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;

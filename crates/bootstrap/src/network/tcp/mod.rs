@@ -3,8 +3,7 @@
 //! A connection that closes without a goodbye means that the process at the other end has exited: the kernel closes the
 //! connections of such a process.
 
-mod link;
-pub mod stream;
+pub mod link;
 
 use super::SERVER;
 use super::carrier::{Carrier, ConnectionEvent, Happened, Key, Number, Unsent};
