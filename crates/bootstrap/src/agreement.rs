@@ -240,13 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_has_one_parent_and_few_children() {
-        for size in [1, 2, 5, 100] {
-            for rank in 0..size {
-                assert!(children(rank, size).all(|child| parent(child) == Some(rank)));
-                assert!(parent(rank).is_none_or(|parent| children(parent, size).any(|child| child == rank)));
-            }
-        }
+    fn numbers_of_children_do_not_overflow() {
         assert_eq!(children(u32::MAX / 2, u32::MAX).count(), 0);
     }
 }

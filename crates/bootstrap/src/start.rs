@@ -18,7 +18,7 @@ use crate::agents;
 use crate::agreement::agree;
 use crate::error::Error;
 use crate::network::proof::of_library;
-use crate::network::{Listener, Network, Transport};
+use crate::network::{Listener, Network, SERVER, Transport};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -33,9 +33,10 @@ use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::rank_address;
 
 /// How the network of ranks is started: how ranks learn each other's addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Start {
     /// The fastest way that the server offers.
+    #[default]
     Auto,
     Allgather,
     Ring,
@@ -51,6 +52,7 @@ pub struct Phases {
 }
 
 /// The network of ranks, which is made when it is first needed, and the sockets that the server may have bound for it.
+#[derive(Default)]
 pub struct LazyNetwork {
     pub start: Start,
     transport: Transport,
@@ -71,16 +73,7 @@ pub struct LazyNetwork {
 
 impl LazyNetwork {
     pub fn new(start: Start, transport: Transport) -> LazyNetwork {
-        LazyNetwork {
-            start,
-            transport,
-            connections_max: None,
-            book: None,
-            they_listen: false,
-            made: None,
-            fences: None,
-            phases: Phases::default(),
-        }
+        LazyNetwork { start, transport, ..LazyNetwork::default() }
     }
 
     pub fn made(&self) -> Option<&Network> {
@@ -250,7 +243,7 @@ fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<
 
 fn watch_server(network: &Network, job: &mut Job) -> Result<(), Error> {
     let Ok(server) = job.server() else { return Ok(()) };
-    network.watch_server(server.socket().fd()).map_err(system)
+    network.epoll().watch(server.socket().fd(), SERVER, false, true).map_err(system)
 }
 
 fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {

@@ -8,7 +8,6 @@ use crate::start::{LazyNetwork, address_name};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use core::net::SocketAddr;
 use wireup_capi::codes::Code;
 use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Job};
 use wireup_capi::net::now_ms;
@@ -57,16 +56,6 @@ impl Worker {
         self.lazy_network.made_mut()
     }
 
-    /// See [`LazyNetwork::listening`].
-    pub fn listening(&mut self) -> Result<Option<c_int>, Error> {
-        self.lazy_network.listening(&mut self.job)
-    }
-
-    /// See [`LazyNetwork::listens_at`].
-    pub fn listens_at(&mut self, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
-        self.lazy_network.listens_at(&mut self.job, rank)
-    }
-
     pub fn counts(&self) -> Counts {
         self.lazy_network.made().map(Network::counts).unwrap_or_default()
     }
@@ -75,7 +64,7 @@ impl Worker {
     /// when the network of ranks is made.
     pub fn fd(&mut self) -> Option<c_int> {
         match self.lazy_network.made() {
-            Some(network) => Some(network.fd()),
+            Some(network) => Some(network.epoll().fd()),
             None => self.job.server().ok().map(|server| server.socket().fd()),
         }
     }
@@ -83,7 +72,7 @@ impl Worker {
     /// The descriptor of the network of ranks, and the time after which [`Worker::progress`] must be called even if it
     /// is not readable (ms; negative: without limit). `None`: there is no network yet.
     pub fn watched(&self) -> Option<(c_int, c_int)> {
-        self.lazy_network.made().map(|network| (network.fd(), network.limit(-1)))
+        self.lazy_network.made().map(|network| (network.epoll().fd(), network.limit(-1)))
     }
 
     /// Publishes this rank's address in a network of the program's own; possible once per name.
@@ -261,7 +250,7 @@ impl Worker {
             && !job.take_answers()
             && let Ok(server) = job.server()
         {
-            network.forget_server(server.socket().fd());
+            network.epoll().forget(server.socket().fd());
             network.on_unanswered();
         }
         self.pump();
@@ -344,17 +333,14 @@ impl Worker {
         const GOODBYE_MS_MAX: u64 = 1_000;
         self.made().into_iter().for_each(|network| network.groups.is_leaving = true);
         self.pump();
-        while self.gathering > 0 && !self.is_unserved() {
-            self.progress_for(-1);
-        }
-        while self.has_waiting() {
+        while self.gathering > 0 && !self.is_unserved() || self.has_waiting() {
             self.progress_for(-1);
         }
         if let Some(network) = self.lazy_network.made_mut() {
             // Messages of the server are read only after the network of ranks was left; if its descriptor were still
             // watched, it would stay readable, and every wait would return at once.
             if let Ok(server) = self.job.server() {
-                network.forget_server(server.socket().fd());
+                network.epoll().forget(server.socket().fd());
             }
             network.leave(GOODBYE_MS_MAX);
         }

@@ -61,13 +61,7 @@ impl Message<'_> {
             MessageKind::Disagrees { rank } => (5, rank, 0),
             MessageKind::Creates { from } => (6, from, 0),
         };
-        let mut out = Vec::with_capacity(HEADER_LEN + self.payload.len());
-        out.push(kind);
-        out.extend_from_slice(&self.context.to_le_bytes());
-        out.extend_from_slice(&u32::to_le_bytes(a));
-        out.extend_from_slice(&u32::to_le_bytes(b));
-        out.extend_from_slice(self.payload);
-        out
+        [&[kind], &self.context.to_le_bytes()[..], &u32::to_le_bytes(a), &u32::to_le_bytes(b), self.payload].concat()
     }
 }
 
@@ -117,9 +111,7 @@ pub fn take_number(bytes: &mut &[u8]) -> Result<u32, Malformed> {
 }
 
 pub fn encode_peer(peer: &Peer) -> Vec<u8> {
-    let mut out = peer.rank.to_le_bytes().to_vec();
-    push_row(&mut out, &peer.address);
-    out
+    [&peer.rank.to_le_bytes()[..], &(peer.address.len() as u32).to_le_bytes(), &peer.address].concat()
 }
 
 pub fn take_peer(bytes: &mut &[u8]) -> Result<Peer, Malformed> {

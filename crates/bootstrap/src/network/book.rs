@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wireup_capi::job::Endpoints;
 
+#[derive(Default)]
 pub struct AddressBook {
     pub transport: Transport,
     learnt: BTreeMap<u32, Vec<u8>>,
@@ -23,14 +24,7 @@ pub struct AddressBook {
 
 impl AddressBook {
     pub fn new(transport: Transport) -> AddressBook {
-        AddressBook {
-            transport,
-            learnt: BTreeMap::new(),
-            endpoints: None,
-            sought: BTreeSet::new(),
-            wanted: Vec::new(),
-            misfits: BTreeSet::new(),
-        }
+        AddressBook { transport, ..AddressBook::default() }
     }
 
     /// Whether every rank's address is known or can be requested from the server.

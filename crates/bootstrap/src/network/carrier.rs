@@ -10,9 +10,10 @@ pub use wireup_group::connections::{Number, Word};
 use wireup_wire::rank_address;
 
 /// How ranks exchange messages. All ranks of a job must use the same transport.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Transport {
     /// One TCP connection for each peer.
+    #[default]
     Tcp,
     /// One UDP socket for all peers; this library retransmits and orders.
     Udp,
@@ -32,10 +33,7 @@ impl Transport {
 
     /// The published form of a carrier's address `rest`: the transport's byte in front of it.
     pub fn address(self, rest: &[u8]) -> Vec<u8> {
-        let mut address = Vec::with_capacity(1 + rest.len());
-        address.push(self.tag());
-        address.extend_from_slice(rest);
-        address
+        [&[self.tag()], rest].concat()
     }
 }
 
@@ -122,11 +120,9 @@ pub trait Carrier {
     /// Queues a message; if the connection has ended, [`Carrier::poll`] reports the end.
     fn send(&mut self, number: Number, message: &[u8]);
 
-    /// Stops reading messages from a connection until it is resumed, so that the other end's sends have to wait.
-    fn pause(&mut self, number: Number);
-
-    /// Resumes reading messages from a connection; does nothing if it no longer exists.
-    fn resume(&mut self, number: Number);
+    /// Pauses or resumes a connection, if it still exists. No messages are read from a paused one, so that the other
+    /// end's sends have to wait.
+    fn set_paused(&mut self, number: Number, is_paused: bool);
 
     /// Whether connections can be closed by agreement, which is useful only where each costs a descriptor.
     fn can_finish(&self) -> bool {
@@ -153,10 +149,8 @@ pub trait Carrier {
 
     fn unsent(&self) -> Unsent;
 
-    /// Starts to connect to a rank for the program's own use; `number`: see [`Key`]; `false`: this transport cannot.
-    fn dial_plain(&mut self, _to: u32, _address: &[u8], _number: u32) -> bool {
-        false
-    }
+    /// Starts to connect to a rank for the program's own use; `number`: see [`Key`].
+    fn dial_plain(&mut self, _to: u32, _address: &[u8], _number: u32) {}
 
     /// The next plain connection for the program's own use that is established, whichever end has dialled it, or whose
     /// dial has failed (`None` instead of a socket: the rank cannot be reached).

@@ -24,10 +24,7 @@ pub fn word(message: &[u8]) -> Option<Word> {
 }
 
 pub fn framed(message: &[u8]) -> Vec<u8> {
-    let mut framed = Vec::with_capacity(4 + message.len());
-    framed.extend_from_slice(&(message.len() as u32).to_le_bytes());
-    framed.extend_from_slice(message);
-    framed
+    [&(message.len() as u32).to_le_bytes()[..], message].concat()
 }
 
 /// The bytes of a stream that do not form a whole message yet.

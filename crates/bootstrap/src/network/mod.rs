@@ -27,8 +27,8 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use book::AddressBook;
-use carrier::{Carrier, ConnectionEvent, Happened, SERVER, Unsent, Word};
-pub use carrier::{Key, Transport};
+use carrier::{Carrier, ConnectionEvent, Happened, Unsent, Word};
+pub use carrier::{Key, SERVER, Transport};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Fabric, Udp};
 use messages::said;
@@ -38,7 +38,7 @@ use tcp::Tcp;
 use upkeep::{Redials, Upkeep};
 use waits::Waits;
 use wireup_capi::job::Endpoints;
-use wireup_capi::net::{self, Descriptor, Errno, Event};
+use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
 use wireup_group::{Context, Done, Failure, Groups, Output, Peer, Request};
 use wireup_wire::rank_address;
@@ -73,10 +73,7 @@ pub struct Counts {
     pub messages: u64,
     /// Size of the messages before encryption, in bytes.
     pub bytes: u64,
-    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
-    pub rounds: u64,
-    /// Number of messages sent to ask for an address.
-    pub questions: u64,
+    pub groups: wireup_group::Counts,
     pub connections: usize,
     /// `closing`: connections that wait for the other end's consent to be closed; `closed`: those that were closed
     /// because there were too many.
@@ -202,32 +199,19 @@ impl Network {
         of_carrier.is_some_and(|address| self.carrier.understands(address))
     }
 
-    /// A descriptor that is readable when there is something to do.
-    pub fn fd(&self) -> c_int {
-        self.carrier.epoll().fd()
-    }
-
-    /// Adds the server's descriptor to those that end a wait in [`Network::progress`] when they are readable.
-    ///
-    /// # Errors
-    /// The kernel has no memory for that.
-    pub fn watch_server(&self, fd: c_int) -> Result<(), Errno> {
-        self.carrier.epoll().watch(fd, SERVER, false, true)
-    }
-
-    /// Stops watching the descriptor of the server, whose connection has ended: the descriptor would stay readable.
-    pub fn forget_server(&self, fd: c_int) {
-        self.carrier.epoll().forget(fd);
+    /// The epoll set whose descriptor is readable when there is something to do. The server's descriptor, with the token
+    /// [`SERVER`], ends a wait in [`Network::progress`]; the caller removes it when the server's connection has ended,
+    /// because it would stay readable.
+    pub fn epoll(&self) -> &Epoll {
+        self.carrier.epoll()
     }
 
     pub fn counts(&self) -> Counts {
-        let (Network { groups, connections, .. }, done) = (self, self.groups.counts);
-        let (messages, bytes) = self.sent;
+        let (Network { groups, connections, .. }, (messages, bytes)) = (self, self.sent);
         Counts {
             messages,
             bytes,
-            rounds: done.rounds,
-            questions: done.questions,
+            groups: groups.counts,
             connections: connections.open(),
             closing: connections.closing(),
             closed: connections.closed_by_agreement(),
@@ -281,7 +265,7 @@ impl Network {
             paused.retain(|rank, number| {
                 let stays = groups.is_behind(*rank);
                 if !stays {
-                    carrier.resume(*number);
+                    carrier.set_paused(*number, false);
                 }
                 stays
             });
@@ -405,7 +389,7 @@ impl Network {
                     self.carrier.close(number);
                     self.on_over(number, peer, true);
                 } else if self.groups.is_behind(peer) {
-                    self.carrier.pause(number);
+                    self.carrier.set_paused(number, true);
                     self.paused.insert(peer, number);
                 }
             }

@@ -72,11 +72,8 @@ impl Record {
     }
 
     fn encode(&self, key: i64) -> Vec<u8> {
-        let mut out = self.colour.clone();
-        out.extend_from_slice(&(key as u64 ^ 1 << 63).to_be_bytes());
-        out.extend_from_slice(&self.place.to_be_bytes());
-        out.extend(encode_peer(&self.peer));
-        out
+        let key = (key as u64 ^ 1 << 63).to_be_bytes();
+        [&self.colour[..], &key, &self.place.to_be_bytes(), &encode_peer(&self.peer)].concat()
     }
 
     fn decode(bytes: &[u8]) -> Result<Record, Malformed> {
@@ -112,11 +109,7 @@ impl<'a> Run<'a> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + self.end.len());
-        out.extend_from_slice(&u32::from(self.has_edge).to_le_bytes());
-        out.extend_from_slice(&self.count.to_le_bytes());
-        out.extend_from_slice(self.end);
-        out
+        [&u32::from(self.has_edge).to_le_bytes()[..], &self.count.to_le_bytes(), self.end].concat()
     }
 
     /// This run extended by the run `beyond`, unless this run already reaches the edge of the new group.
@@ -189,8 +182,7 @@ impl Neighbours {
 
     fn scan(&self) -> Scan<Count> {
         let Record { place, peer, .. } = &self.record;
-        let mut end = place.to_le_bytes().to_vec();
-        end.extend(encode_peer(peer));
+        let end = [&place.to_le_bytes()[..], &encode_peer(peer)].concat();
         let run = |neighbour| Run { has_edge: !self.is_with(neighbour), count: 1, end: &end }.encode();
         Scan::with_both(Count, run(&self.left), run(&self.right))
     }

@@ -178,12 +178,8 @@ impl<W: Wire> Carrier for Datagrams<W> {
         self.endpoint.send(number, message);
     }
 
-    fn pause(&mut self, number: Number) {
-        self.endpoint.set_paused(number, true);
-    }
-
-    fn resume(&mut self, number: Number) {
-        self.endpoint.set_paused(number, false);
+    fn set_paused(&mut self, number: Number, is_paused: bool) {
+        self.endpoint.set_paused(number, is_paused);
     }
 
     fn close(&mut self, number: Number) {

@@ -220,17 +220,14 @@ impl Carrier for Tcp {
         }
     }
 
-    fn pause(&mut self, number: Number) {
+    fn set_paused(&mut self, number: Number, is_paused: bool) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        if let Some((fd, writes)) = link.pause() {
-            // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
-            let _ = self.epoll.watch_output(fd, number, writes);
-        }
-    }
-
-    fn resume(&mut self, number: Number) {
-        let Some(link) = self.links.get_mut(&number) else { return };
-        if let Some((fd, writes, is_new)) = link.resume()
+        if is_paused {
+            if let Some((fd, writes)) = link.pause() {
+                // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
+                let _ = self.epoll.watch_output(fd, number, writes);
+            }
+        } else if let Some((fd, writes, is_new)) = link.resume()
             && self.epoll.watch(fd, number, writes, is_new).is_err()
         {
             self.end(number, false);
@@ -294,9 +291,8 @@ impl Carrier for Tcp {
         self.unwritten.extend(self.links.keys());
     }
 
-    fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) -> bool {
+    fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) {
         self.dial(to, address, Purpose::Plain { number });
-        true
     }
 
     fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
