@@ -246,7 +246,7 @@ impl AgentGroups {
     pub fn define(&mut self, job: &mut Job, context: Context, runs: Vec<Run>) -> Result<(), Error> {
         let group = AgentGroup::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
         self.defined += 1;
-        let set = job.server().and_then(|server| server.set_group(group.number, group.runs(), context));
+        let set = job.server().and_then(|server| server.set_group(group.number, &group.runs, context));
         set.map_err(Error::Server)?;
         self.by_context.insert(context, group);
         Ok(())
@@ -267,7 +267,7 @@ pub struct AgentGroup {
     pub number: u32,
     /// This rank's place among the members.
     pub me: u32,
-    runs: Vec<Run>,
+    pub runs: Vec<Run>,
     /// Number of groups that were made from this one.
     children: u32,
     /// Whether the ranks' network has the group too.
@@ -283,10 +283,6 @@ impl AgentGroup {
 
     pub fn size(&self) -> u32 {
         self.runs.iter().map(|(first, last)| last - first + 1).sum()
-    }
-
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
     }
 
     pub fn ranks(&self) -> Vec<u32> {

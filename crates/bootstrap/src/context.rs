@@ -388,7 +388,7 @@ impl Context {
     pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
         if self.has_agent_groups() && matches!(group.kind, GroupKind::Job | GroupKind::Agents(_)) {
             let runs = match group.kind {
-                GroupKind::Agents(context) => self.agent_groups.get(context)?.runs().to_vec(),
+                GroupKind::Agents(context) => self.agent_groups.get(context)?.runs.clone(),
                 GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => [(0, group.size - 1)].into(),
             };
             let (of, child) = self.agent_groups.origin(group.agents_context())?;

@@ -167,7 +167,9 @@ impl Worker {
     /// Converts the failure of a group's operation: the loss of a rank with another transport is a mismatch.
     fn failure(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Lost { rank } if self.lazy_network.made().is_some_and(|network| network.book.is_misfit(rank)) => {
+            Failure::Lost { rank }
+                if self.lazy_network.made().is_some_and(|network| network.book.misfits.contains(&rank)) =>
+            {
                 Error::Mismatch
             }
             failure => Error::Group(failure),

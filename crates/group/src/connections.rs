@@ -75,7 +75,8 @@ pub struct Connections {
     closed: BTreeMap<u32, u32>,
     open: usize,
     uses: u64,
-    is_leaving: bool,
+    /// Whether this rank has said goodbye to all its peers.
+    pub is_leaving: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,15 +171,6 @@ impl Connections {
             self.take(peer);
         }
         is_current && !self.is_leaving
-    }
-
-    /// Records that this rank has said goodbye to all its peers.
-    pub fn on_leaving(&mut self) {
-        self.is_leaving = true;
-    }
-
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving
     }
 
     pub fn on_left(&mut self, peer: u32) {

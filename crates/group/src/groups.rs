@@ -327,7 +327,7 @@ impl Groups {
     }
 
     pub fn poll(&mut self) -> Option<Output> {
-        self.out.poll()
+        self.out.queue.pop_front()
     }
 
     /// The group `of`, if it has not failed and has this member.

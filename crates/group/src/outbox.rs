@@ -88,10 +88,6 @@ impl Outbox {
         Outbox { own, lost: BTreeSet::new(), last_request: 0, queue: VecDeque::new() }
     }
 
-    pub fn poll(&mut self) -> Option<Output> {
-        self.queue.pop_front()
-    }
-
     pub fn request(&mut self) -> Request {
         self.last_request += 1;
         self.last_request
@@ -131,7 +127,7 @@ mod tests {
             out.tell_failure(7, Failure::Disagrees { rank: 3 }, to);
             out.tell_failure(7, Failure::Cancelled, to);
         }
-        let told = core::iter::from_fn(|| out.poll()).map(|output| match output {
+        let told = core::iter::from_fn(|| out.queue.pop_front()).map(|output| match output {
             Output::Send { to, message } => (to, message[0]),
             output => panic!("{output:?}"),
         });

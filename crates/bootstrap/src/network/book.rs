@@ -10,7 +10,8 @@ use wireup_capi::job::Endpoints;
 #[derive(Default)]
 pub struct AddressBook {
     pub transport: Transport,
-    learnt: BTreeMap<u32, Vec<u8>>,
+    /// Addresses learnt from groups or from the server's answers.
+    pub learnt: BTreeMap<u32, Vec<u8>>,
     /// The server's table of all ranks' addresses; it is empty if each address must be requested from the server.
     /// `None`: the server has no table, and answers no requests.
     pub endpoints: Option<Arc<Endpoints>>,
@@ -19,7 +20,7 @@ pub struct AddressBook {
     sought: BTreeSet<u32>,
     wanted: Vec<u32>,
     /// Ranks that use another transport than this one.
-    misfits: BTreeSet<u32>,
+    pub misfits: BTreeSet<u32>,
 }
 
 impl AddressBook {
@@ -44,15 +45,6 @@ impl AddressBook {
         address.map(|address| Transport::Tcp.address(&address)).unwrap_or_default()
     }
 
-    pub fn learn(&mut self, rank: u32, address: Vec<u8>) {
-        self.learnt.insert(rank, address);
-    }
-
-    /// Number of ranks whose address was learnt from groups or from the server's answers.
-    pub fn learnt(&self) -> usize {
-        self.learnt.len()
-    }
-
     /// Marks a rank's address as wanted, unless it is known or marked already.
     pub fn want(&mut self, rank: u32) {
         if self.address(rank).is_empty() && self.sought.insert(rank) {
@@ -74,15 +66,6 @@ impl AddressBook {
     pub fn take_sought(&mut self) -> BTreeSet<u32> {
         core::mem::take(&mut self.sought)
     }
-
-    pub fn on_misfit(&mut self, rank: u32) {
-        self.misfits.insert(rank);
-    }
-
-    /// Whether this rank is known to use another transport than this one.
-    pub fn is_misfit(&self, rank: u32) -> bool {
-        self.misfits.contains(&rank)
-    }
 }
 
 #[cfg(test)]
@@ -97,9 +80,9 @@ mod tests {
         book.on_answer(7);
         book.want(7);
         book.on_answer(8);
-        book.learn(8, [2, 9].into());
+        book.learnt.insert(8, [2, 9].into());
         book.want(8);
         assert_eq!((book.take_wanted(), book.take_sought()), ([7].into(), [7].into()));
-        assert_eq!((book.address(8), book.address(7), book.learnt()), ([2, 9].into(), [].into(), 1));
+        assert_eq!((book.address(8), book.address(7), book.learnt.len()), ([2, 9].into(), [].into(), 1));
     }
 }

@@ -215,7 +215,7 @@ impl Network {
             connections: connections.open(),
             closing: connections.closing(),
             closed: connections.closed_by_agreement(),
-            addresses: self.book.learnt(),
+            addresses: self.book.learnt.len(),
             address_len: groups.own().address.len(),
         }
     }
@@ -287,9 +287,9 @@ impl Network {
             match output {
                 // An empty address means that the address book already has it.
                 Output::Learnt(Peer { address, .. }) if address.is_empty() => {}
-                Output::Learnt(Peer { rank, address }) => self.book.learn(rank, address),
+                Output::Learnt(Peer { rank, address }) => drop(self.book.learnt.insert(rank, address)),
                 // After its goodbye a rank sends nothing.
-                Output::Send { .. } if self.connections.is_leaving() => {}
+                Output::Send { .. } if self.connections.is_leaving => {}
                 Output::Send { to, message } => {
                     self.sent = (self.sent.0 + 1, self.sent.1 + message.len() as u64);
                     self.send(to, message);
@@ -329,7 +329,7 @@ impl Network {
     /// new connections too: a rank that asks something now gets no answer, and must not wait for one. Looks every
     /// 10 ms, because no event reports what the kernel has transmitted.
     fn say_goodbye(&mut self, ms: u64, most: Unsent) {
-        self.connections.on_leaving();
+        self.connections.is_leaving = true;
         let mut until = net::now_ms() + ms;
         loop {
             self.carrier.say_goodbye();
@@ -472,13 +472,13 @@ impl Network {
         let is_wanted = is_needed || self.plain.is_undialled(rank);
         match address {
             Some(address) if self.can_reach(&address) => {
-                self.book.learn(rank, address);
+                self.book.learnt.insert(rank, address);
                 if is_needed {
                     self.dial(rank);
                 }
             }
             Some(_) => {
-                self.book.on_misfit(rank);
+                self.book.misfits.insert(rank);
                 self.on_lost(rank);
             }
             None if is_wanted => self.on_lost(rank),

@@ -27,17 +27,17 @@ fn those_that_notice() -> Vec<Transport> {
     vec![Transport::Tcp, Transport::Udp]
 }
 
+fn network(me: u32, transport: Transport) -> Network {
+    Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap()
+}
+
 /// Creates the networks of all ranks, and forms the group of all.
 fn networks(size: u32, transport: Transport) -> Vec<Network> {
-    let mut all: Vec<Network> =
-        (0..size).map(|me| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap()).collect();
+    let mut all: Vec<Network> = (0..size).map(|me| network(me, transport)).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     let at = |rank: u32| peers[(rank % size) as usize].clone();
-    let formed: Vec<Request> =
-        (0..size).map(|me| all[me as usize].groups.form(WORLD, me, size, at(me + size - 1), at(me + 1))).collect();
-    for (me, request) in formed.into_iter().enumerate() {
-        assert_eq!(complete(&mut all, me, request), Ok(Done::Group(Some(WORLD))));
-    }
+    let form = |one: &mut Network| one.groups.form(WORLD, one.me, size, at(one.me + size - 1), at(one.me + 1));
+    check_all(&mut all, form, Ok(Done::Group(Some(WORLD))));
     all
 }
 
@@ -58,6 +58,18 @@ fn run_until<T>(all: &mut [Network], mut look: impl FnMut(&mut [Network]) -> Opt
 /// Runs all networks until a request of rank `me` completes.
 fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
     run_until(all, |all| all[me].results.take(request))
+}
+
+/// Starts a request on each network, runs all networks until these requests complete, and checks their results.
+fn check_all(all: &mut [Network], start: impl FnMut(&mut Network) -> Request, expected: Result<Done, Failure>) {
+    let requests: Vec<Request> = all.iter_mut().map(start).collect();
+    for (me, request) in requests.into_iter().enumerate() {
+        assert_eq!(complete(all, me, request), expected, "rank {me}");
+    }
+}
+
+fn barrier(one: &mut Network) -> Request {
+    one.groups.start(WORLD, Box::new(Barrier::default()))
 }
 
 /// Runs a network for 200 ms.
@@ -114,11 +126,7 @@ fn two_ranks_that_dial_each_other_keep_one_connection() {
     for transport in transports() {
         for _ in 0..20 {
             let mut all = networks(2, transport);
-            let requests: Vec<Request> =
-                all.iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
-            for (me, request) in requests.into_iter().enumerate() {
-                assert_eq!(complete(&mut all, me, request), Ok(Done::Nothing));
-            }
+            check_all(&mut all, barrier, Ok(Done::Nothing));
             assert_eq!([all[0].counts().connections, all[1].counts().connections], [1, 1]);
         }
     }
@@ -132,18 +140,13 @@ fn a_rank_that_is_gone_fails_those_who_wait_for_it_even_if_they_never_reached_it
             gather(&mut all, WORLD, &[0, 1, 2, 3]);
         }
         drop(all.pop());
-        let start = |one: &mut Network| one.groups.start(WORLD, Box::new(Barrier::default()));
-        let requests: Vec<Request> = all.iter_mut().map(start).collect();
-        for (me, request) in requests.into_iter().enumerate() {
-            assert_eq!(complete(&mut all, me, request), Err(Failure::Lost { rank: size - 1 }));
-        }
+        check_all(&mut all, barrier, Err(Failure::Lost { rank: size - 1 }));
     }
 }
 
 #[test]
 fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
-    let mut all: Vec<Network> =
-        (0..2).map(|me| Network::new(me, SECRET, Listener::new(Transport::Tcp).unwrap()).unwrap()).collect();
+    let mut all: Vec<Network> = (0..2).map(|me| network(me, Transport::Tcp)).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     for (me, one) in all.iter_mut().enumerate() {
         one.groups.form_whole(WORLD, (me as u32, 2), true, &|rank| peers[rank as usize].clone());
@@ -178,7 +181,7 @@ fn apart<const SIZE: usize>(transport: Transport, ranks: [fn(&mut [Network; 1]);
     std::thread::scope(|scope| {
         for ((me, work), told) in ranks.into_iter().enumerate().zip(told) {
             scope.spawn(move || {
-                let mut one = Network::new(me as u32, SECRET, Listener::new(transport).unwrap()).unwrap();
+                let mut one = network(me as u32, transport);
                 tell.iter().for_each(|tell| tell.send(one.groups.own().clone()).unwrap());
                 let mut peers: Vec<Peer> = told.iter().take(SIZE).collect();
                 peers.sort_by_key(|peer| peer.rank);
@@ -192,21 +195,17 @@ fn apart<const SIZE: usize>(transport: Transport, ranks: [fn(&mut [Network; 1]);
 
 #[test]
 fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
-    for transport in transports() {
-        let leaver = |leaver: &mut [Network; 1]| {
-            leaver[0].groups.send_tagged(1, WORLD, 7, b"goodbye");
-            leave(&mut leaver[0]);
-        };
-        apart(
-            transport,
-            [leaver, |receiver| {
-                let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
-                // The receiver computes while the other rank leaves.
-                std::thread::sleep(std::time::Duration::from_millis(100));
-                assert_eq!(complete(receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
-            }],
-        );
-    }
+    let leaver = |leaver: &mut [Network; 1]| {
+        leaver[0].groups.send_tagged(1, WORLD, 7, b"goodbye");
+        leave(&mut leaver[0]);
+    };
+    let receiver = |receiver: &mut [Network; 1]| {
+        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+        // The receiver computes while the other rank leaves.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(complete(receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
+    };
+    transports().into_iter().for_each(|transport| apart(transport, [leaver, receiver]));
 }
 
 /// Rank 0 leaves after a message that is longer than what the kernel takes, while rank 1 computes for longer than
@@ -218,17 +217,15 @@ fn all_that_a_rank_sends_before_it_leaves_arrives() {
         leaver[0].groups.send_tagged(1, WORLD, 7, &vec![5; LEN]);
         leave(&mut leaver[0]);
     };
-    apart(
-        Transport::Tcp,
-        [leaver, |receiver| {
-            let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
-            while receiver[0].counts().connections == 0 {
-                receiver[0].progress(10);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2_000));
-            assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
-        }],
-    );
+    let receiver = |receiver: &mut [Network; 1]| {
+        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+        while receiver[0].counts().connections == 0 {
+            receiver[0].progress(10);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2_000));
+        assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
+    };
+    apart(Transport::Tcp, [leaver, receiver]);
 }
 
 /// Each of two ranks sends more than the other one keeps and the kernel takes, reads no more, and leaves.
@@ -246,9 +243,7 @@ fn two_ranks_that_leave_do_not_wait_for_each_other() {
         leave(one);
         assert!(one.carrier.unsent() < Unsent::Messages);
     };
-    for transport in those_that_notice() {
-        apart(transport, [leaver, leaver]);
-    }
+    those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, leaver]));
 }
 
 /// Rank 0 leaves and waits for rank 1, which computes until rank 2 has asked rank 0 something over a new connection.
@@ -275,22 +270,18 @@ fn a_rank_that_waits_until_it_can_leave_says_so_to_those_who_connect() {
         TOLD.wait();
         assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
     };
-    for transport in those_that_notice() {
-        apart(
-            transport,
-            [leaver, receiver, |late| {
-                LEAVES.wait();
-                let before = late[0].connections.route(0);
-                late[0].groups.send_tagged(0, WORLD, 7, b"late");
-                let until = net::now_ms() + 30_000;
-                while late[0].connections.route(0) != Route::Nowhere && net::now_ms() < until {
-                    late[0].progress(10);
-                }
-                TOLD.wait();
-                assert_eq!([before, late[0].connections.route(0)], [Route::Dial, Route::Nowhere]);
-            }],
-        );
-    }
+    let late = |late: &mut [Network; 1]| {
+        LEAVES.wait();
+        let before = late[0].connections.route(0);
+        late[0].groups.send_tagged(0, WORLD, 7, b"late");
+        let until = net::now_ms() + 30_000;
+        while late[0].connections.route(0) != Route::Nowhere && net::now_ms() < until {
+            late[0].progress(10);
+        }
+        TOLD.wait();
+        assert_eq!([before, late[0].connections.route(0)], [Route::Dial, Route::Nowhere]);
+    };
+    those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, receiver, late]));
 }
 
 #[test]
@@ -550,15 +541,14 @@ fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
     let all = transports();
     let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other)));
     for (one, other) in pairs.filter(|(one, other)| one != other) {
-        let mut all = [(0, one), (1, other)]
-            .map(|(me, transport)| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap());
+        let mut all = [network(0, one), network(1, other)];
         let peer = all[1].groups.own().clone();
         assert!(all[0].can_reach(&all[0].groups.own().address) && !all[0].can_reach(&peer.address));
         assert!(!all[0].can_reach(&[]));
         // The two ranks know each other's addresses from the beginning.
         let formed = all[0].groups.form(WORLD, 0, 2, peer.clone(), peer);
         assert_eq!(complete(&mut all, 0, formed), Ok(Done::Group(Some(WORLD))));
-        let barrier = all[0].groups.start(WORLD, Box::new(Barrier::default()));
-        assert_eq!(complete(&mut all, 0, barrier), Err(Failure::Lost { rank: 1 }));
+        let waiting = barrier(&mut all[0]);
+        assert_eq!(complete(&mut all, 0, waiting), Err(Failure::Lost { rank: 1 }));
     }
 }

@@ -184,7 +184,7 @@ impl Endpoint {
 
     pub fn unsent(&self, now: u64) -> Unsent {
         let most = self.connections.values().map(|connection| match &connection.stage {
-            Stage::Open { open, .. } if open.may_want_answer(now) => GOODBYE_LEN,
+            Stage::Open { open, .. } if open.parting.may_want_answer(now) => GOODBYE_LEN,
             Stage::Open { open, .. } => open.unacknowledged(),
             Stage::Dialling(_) => 0,
         });
@@ -221,7 +221,7 @@ impl Endpoint {
                 Stage::Open { open, .. } => {
                     let is_lost = open.place == place
                         && match refusal {
-                            Refusal::Quotes(quote) => open.has_sent(quote) && open.on_refused(now),
+                            Refusal::Quotes(quote) => open.seals.has_sent(quote) && open.on_refused(now),
                             Refusal::Certain => true,
                         };
                     is_lost.then_some(open.peer)

@@ -51,20 +51,20 @@ pub struct Open {
     /// has dialled keeps the place that it has dialled. So a stranger who forwards a datagram from another address
     /// before the original arrives diverts only the answers until the next datagram.
     follows: bool,
-    seals: Seals,
+    pub seals: Seals,
     sender: Sender,
     receiver: Receiver,
     unframed: Unframed,
     /// Whether arriving segments are dropped; the peer then retransmits them, at growing intervals.
     pub is_paused: bool,
     wants_answer: bool,
-    parting: Parting,
+    pub parting: Parting,
     probes: Probes,
 }
 
 /// The state of the goodbyes of both ends.
 #[derive(Default)]
-struct Parting {
+pub struct Parting {
     says_goodbye: bool,
     /// The peer has acknowledged this end's goodbye, and the confirmation of that (`KIND_DONE`) is to be sent.
     is_done: bool,
@@ -83,7 +83,7 @@ impl Parting {
     }
 
     /// Whether the other end has left and may still wait for an answer to its goodbye.
-    fn may_want_answer(&self, now: u64) -> bool {
+    pub fn may_want_answer(&self, now: u64) -> bool {
         !self.is_gone && self.left.is_some_and(|at| now < at + LEAVING_MS)
     }
 }
@@ -170,11 +170,6 @@ impl Open {
         self.parting.left.is_some()
     }
 
-    /// Whether the other end has left and may still wait for an answer to its goodbye.
-    pub fn may_want_answer(&self, now: u64) -> bool {
-        self.parting.may_want_answer(now)
-    }
-
     /// Number of bytes of messages that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         if self.has_left() { 0 } else { self.sender.unacknowledged() }
@@ -214,10 +209,6 @@ impl Open {
         let (number, bytes) = opened.rest.split_first_chunk().ok_or(Broken)?;
         self.receiver.on_segment(u64::from_le_bytes(*number), bytes, &mut self.unframed.bytes);
         self.unframed.take_whole()
-    }
-
-    pub fn has_sent(&self, quote: &[u8]) -> bool {
-        self.seals.has_sent(quote)
     }
 
     /// Handles a report by the peer's host that the peer's port is closed. Returns whether the connection has ended:

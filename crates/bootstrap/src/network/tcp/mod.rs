@@ -94,10 +94,9 @@ impl Tcp {
     fn accept(&mut self) {
         while let Ok(Some(socket)) = net::accept(&self.listening) {
             let unproved = self.links.iter().filter(|(_, link)| link.is_stranger());
-            let (oldest, count) =
-                unproved.fold((None, 0), |(oldest, count), (number, _)| (oldest.or(Some(*number)), count + 1));
-            if let Some(oldest) = oldest.filter(|_| count >= UNPROVED_MAX) {
-                self.links.remove(&oldest);
+            let unproved: Vec<Number> = unproved.map(|(number, _)| *number).collect();
+            if unproved.len() >= UNPROVED_MAX {
+                self.links.remove(&unproved[0]);
             }
             self.last += 1;
             let fd = socket.fd();
