@@ -118,7 +118,7 @@ pub fn finish_gather(gather: &[u8], operation: &Operation, (me, size): (u32, u32
 
 pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
     if gather.is_empty() {
-        return Ok(alloc::vec![Vec::new(); size as usize]);
+        return Ok(vec![Vec::new(); size as usize]);
     }
     let rows = Rows::read(gather).map_err(|_| Error::Mismatch)?;
     let all: Vec<Vec<u8>> = rows.values().map_while(|value| Some(value.ok()?.to_vec())).collect();
@@ -321,7 +321,6 @@ pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
 
     #[test]
     fn members_are_those_of_the_same_colour_by_key_then_by_rank() {

@@ -23,7 +23,6 @@ use crate::error::Error;
 use crate::network::proof::{SEAL_LEN, Secret};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::iter::successors;
 use snow::params::{CipherChoice, DHChoice, HashChoice};

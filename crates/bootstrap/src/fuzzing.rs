@@ -9,7 +9,6 @@ use crate::network::messages::Unframed;
 use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, builder, message};
 use crate::network::tcp::link::{Stream, push_unit, take_unit, unit_left};
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use snow::{HandshakeState, StatelessTransportState};
 

@@ -16,6 +16,7 @@
 //! this crate.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
+#[macro_use]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;

@@ -181,6 +181,7 @@ pub fn network(
         return Ok((network, WORLD, phases(begin)));
     }
     let listener = Listener::new(transport)?;
+    let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
     if start == Start::Auto && job.answers_questions() {
         let name = address_name(job);
         let book = job.told_endpoints(&name, &listener.address).map_err(Error::Server)?;
@@ -188,12 +189,10 @@ pub fn network(
         let mut network = with_book(job, listener, Arc::new(book))?;
         // The neighbours' addresses are needed soon, and their requests detect differing transports: if ranks use more
         // than one, some rank has a neighbour with another transport.
-        let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
         neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
         return Ok((network, WORLD, phases(told)));
     }
     let own = [&job.rank.to_le_bytes()[..], &listener.address].concat();
-    let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
     let (place, secret, sides) = if start == Start::Ring {
         let secret = agree((job.rank, job.size), &[], &[], &mut |text, whose| exchange(job, text, whose))?.0;
         let ring = job.ring(&hex::encode(&own)).map_err(Error::Server)?;

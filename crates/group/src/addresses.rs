@@ -73,7 +73,7 @@ impl Addresses {
             return search.waiters.push(waiter);
         }
         self.last = self.last.wrapping_add(1);
-        let search = Search { number: self.last, distance: u32::MAX, asked: None, waiters: alloc::vec![waiter] };
+        let search = Search { number: self.last, distance: u32::MAX, asked: None, waiters: vec![waiter] };
         self.searches.insert(member, search);
         self.repeat(context, shape, member, out);
     }

@@ -7,7 +7,6 @@ use crate::shape::{Link, Shape, Side};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// What a group wants to send.
@@ -73,9 +72,10 @@ impl Collectives {
         payload: &[u8],
         sends: &mut Sends,
     ) -> Result<Option<Over>, Malformed> {
-        let toward = if step & 1 == 0 { Side::Left } else { Side::Right };
+        // A message that was sent to the left comes from the right.
+        let side = if step & 1 == 0 { Side::Right } else { Side::Left };
         let is_over = epoch < self.next_epoch && !self.running.contains_key(&epoch);
-        if is_over || !self.mail.put(Key { epoch, step: step >> 1, toward, from }, payload.to_vec()) {
+        if is_over || !self.mail.put(Key { epoch, step: step >> 1, side, from }, payload.to_vec()) {
             return Err(Malformed);
         }
         Ok(self.advance(epoch, sends))
@@ -142,12 +142,11 @@ impl Running {
         Ok(Progress::Sends(sends))
     }
 
-    /// The key under which the next message from the neighbour on this link is kept until a step needs it. The step in
-    /// the key is the number of messages that have already come from that neighbour; the side in the key is the
-    /// opposite of the link's side, because the neighbour has sent the message towards it.
+    /// The key under which the next message on this link is kept until a step needs it. The step in the key is the
+    /// number of messages that have already come on the link.
     fn key(&self, epoch: u32, link: Link, shape: &Shape) -> Key {
         let from = shape.peer(link).rank;
-        Key { epoch, step: self.received[index(link)], toward: link.side.opposite(), from }
+        Key { epoch, step: self.received[index(link)], side: link.side, from }
     }
 
     /// Counts a message on a link; returns the number of earlier ones.
@@ -162,13 +161,13 @@ fn index(link: Link) -> usize {
     2 * link.power + usize::from(link.side == Side::Right)
 }
 
-/// Identifies a message of a collective: its sender, the collective, the step, and the side of the ring towards which
-/// it was sent.
+/// Identifies a message of a collective: its sender, the collective, the step, and the side of the ring from which it
+/// comes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     pub epoch: u32,
     pub step: u32,
-    pub toward: Side,
+    pub side: Side,
     pub from: u32,
 }
 
@@ -213,7 +212,7 @@ mod tests {
 
     #[test]
     fn mail_is_counted_and_taken_once() {
-        let key = |step, from| Key { epoch: 0, step, toward: Side::Left, from };
+        let key = |step, from| Key { epoch: 0, step, side: Side::Left, from };
         let mut mail = Mail::default();
         assert!(mail.put(key(0, 1), vec![1; 9]) && mail.put(key(0, 2), vec![1; 5]));
         assert_eq!(mail.bytes(), mail.bytes_of(1) + mail.bytes_of(2));

@@ -72,7 +72,8 @@ pub struct Sender {
     /// Number of transmissions so far. A loss of a transmission below `recovery` does not reduce `room` again.
     transmissions: u64,
     recovery: u64,
-    round_trip: RoundTrip,
+    /// The round-trip time (ms, times 8): its mean and its deviation, as in RFC 6298.
+    round_trip: Option<(u64, u64)>,
     /// Number of consecutive timeouts without an acknowledgement.
     silences: u32,
     /// Time at which the current wait for an acknowledgement began (ms); `None`: every segment that was sent has been
@@ -174,7 +175,7 @@ impl Sender {
         self.silences = 0;
         self.waits_since = (!self.flight.is_empty()).then_some(now);
         if let Some(sample) = sample {
-            self.round_trip.on_sample(sample);
+            self.measure(sample * 8);
         }
         self.grow(count);
         if let Some(latest) = latest {
@@ -202,8 +203,17 @@ impl Sender {
         Some(self.flight.len() - 1)
     }
 
+    /// `sample`: the time of a round trip (ms, times 8).
+    fn measure(&mut self, sample: u64) {
+        self.round_trip = Some(match self.round_trip {
+            None => (sample, sample / 2),
+            Some((mean, deviation)) => ((mean * 7 + sample) / 8, (deviation * 3 + mean.abs_diff(sample)) / 4),
+        });
+    }
+
     fn pause(&self) -> u64 {
-        (self.round_trip.pause() << self.silences.min(10)).min(PAUSE_MS_MAX)
+        let measured = self.round_trip.map_or(PAUSE_MS_FIRST, |(mean, deviation)| (mean + 4 * deviation) / 8);
+        (measured.clamp(PAUSE_MS_MIN, PAUSE_MS_MAX) << self.silences.min(10)).min(PAUSE_MS_MAX)
     }
 
     fn grow(&mut self, count: usize) {
@@ -237,27 +247,6 @@ impl Segment {
         if let State::Sent { .. } = self.state {
             (self.state, self.is_repeated) = (State::ToSend, true);
         }
-    }
-}
-
-/// The round-trip time (ms, times 8): its mean and its deviation, as in RFC 6298.
-#[derive(Default)]
-struct RoundTrip {
-    known: Option<(u64, u64)>,
-}
-
-impl RoundTrip {
-    fn on_sample(&mut self, ms: u64) {
-        let sample = ms * 8;
-        self.known = Some(match self.known {
-            None => (sample, sample / 2),
-            Some((mean, deviation)) => ((mean * 7 + sample) / 8, (deviation * 3 + mean.abs_diff(sample)) / 4),
-        });
-    }
-
-    fn pause(&self) -> u64 {
-        let known = self.known.map_or(PAUSE_MS_FIRST, |(mean, deviation)| (mean + 4 * deviation) / 8);
-        known.clamp(PAUSE_MS_MIN, PAUSE_MS_MAX)
     }
 }
 

@@ -7,7 +7,6 @@ use crate::message;
 use crate::reduce::{Number, Op, Reduce};
 use crate::{Context, Done, Peer, Request, WORLD};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Runs a group as the input says: its first byte gives the number of ranks, and each step that a rank takes reads a

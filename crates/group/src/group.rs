@@ -135,7 +135,6 @@ impl Group {
 mod tests {
     use super::*;
     use crate::outbox::WORLD;
-    use std::vec;
 
     #[test]
     fn a_group_reports_each_peer_once_and_knows_who_is_lost_or_awaited() {

@@ -6,7 +6,6 @@
 
 use crate::{Context, Done, Failure, Groups, Malformed, Output, Peer, Request};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 
 pub struct Ranks {

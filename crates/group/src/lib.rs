@@ -25,6 +25,7 @@
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube instead of a ring).
 #![no_std]
 #![forbid(unsafe_code)]
+#[macro_use]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;

@@ -58,7 +58,6 @@ impl Unframed {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::vec;
 
     proptest! {
         #[test]

@@ -11,7 +11,7 @@
 use super::book::AddressBook;
 use super::carrier::{Carrier, Key};
 use crate::answers::Answers;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wireup_capi::net::Descriptor;
 
@@ -44,26 +44,18 @@ impl Plain {
         self.undialled.iter().any(|(peer, _)| *peer == rank)
     }
 
-    fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
-        self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
-    }
-
     /// Dials the ranks whose addresses are known, requests the addresses that are not known, and collects the
     /// connections that are established or have failed.
     pub fn dial(&mut self, book: &mut AddressBook, carrier: &mut dyn Carrier) {
-        let peers: BTreeSet<u32> = self.undialled.iter().map(|(peer, _)| *peer).collect();
-        for peer in peers {
-            let address = book.address(peer);
-            if address.is_empty() {
-                if book.has_all() {
-                    book.want(peer);
-                }
-                continue;
+        self.undialled.retain(|(peer, number)| {
+            let address = book.address(*peer);
+            match address.get(1..) {
+                Some(address) => carrier.dial_plain(*peer, address, *number),
+                None if book.has_all() => book.want(*peer),
+                None => {}
             }
-            for (to, number) in self.take_undialled(peer) {
-                carrier.dial_plain(to, &address[1..], number);
-            }
-        }
+            address.is_empty()
+        });
         while let Some((key, socket)) = carrier.poll_plain() {
             self.on_over(key, socket);
         }
@@ -92,7 +84,6 @@ impl Plain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
     use wireup_capi::net;
 
     fn socket() -> Option<Descriptor> {
@@ -111,9 +102,8 @@ mod tests {
         high.on_over((4, 2 + KEPT_MAX), socket());
         assert!(!high.made.is_over((4, 2 + KEPT_MAX)), "too many wait");
         let mut low = Plain::default();
-        let keys = vec![low.ask(1, 4), low.ask(1, 4)];
-        low.ask(1, 5);
-        assert_eq!((low.take_undialled(4), &low.undialled[..]), (keys, &[(5, 0)][..]));
+        let keys = [low.ask(1, 4), low.ask(1, 4), low.ask(1, 5)];
+        assert_eq!((&low.undialled[..], keys), (&keys[..], [(4, 0), (4, 1), (5, 0)]));
     }
 
     #[test]

@@ -18,7 +18,6 @@
 //!
 //! A stranger's first bytes cost the acceptor one check of a MAC.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};

@@ -3,7 +3,6 @@
 use super::tcp::UNPROVED_MAX;
 use super::*;
 use std::boxed::Box;
-use std::vec;
 use wireup_group::algorithms::{Allgather, Barrier, Wanted};
 use wireup_group::{KEPT_BYTES_MAX, WORLD};
 

@@ -4,7 +4,6 @@ use super::{Algorithm, Outcome, Step};
 use crate::message::{Malformed, all_rows, push_row};
 use crate::shape::{Link, Shape};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Brings every member's value to every member: after step d a member has the values of the next 2^(d+1) members to the

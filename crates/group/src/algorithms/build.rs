@@ -7,7 +7,6 @@ use super::{Algorithm, Outcome, Step};
 use crate::message::{Malformed, decode_peer, encode_peer};
 use crate::shape::{Link, Peer, Shape, Side};
 use alloc::boxed::Box;
-use alloc::vec;
 
 #[derive(Default)]
 pub struct Build {

@@ -5,7 +5,6 @@ use crate::message::Malformed;
 use crate::reduce::Reduce;
 use crate::shape::{Link, Shape, Side};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Combines the value of one or more members with the value of members further to the right.

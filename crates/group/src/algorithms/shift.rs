@@ -4,7 +4,6 @@ use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;
 use crate::shape::{Link, Shape};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 pub struct Shift {

@@ -17,7 +17,6 @@ use super::{Algorithm, NewPlace, Outcome, Step};
 use crate::message::{Malformed, encode_peer, take_number, take_peer};
 use crate::shape::{Link, Peer, Shape, Side};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// What a member requests in a split: the colour of its new group, and its sort key there.
@@ -65,7 +64,7 @@ struct Record {
 impl Record {
     /// Encodes a colour so that no colour is a prefix of another: each byte follows a 1, and a 0 ends the colour.
     fn colour_bytes(colour: Option<&[u8]>) -> Vec<u8> {
-        let Some(colour) = colour else { return alloc::vec![NO_COLOUR] };
+        let Some(colour) = colour else { return vec![NO_COLOUR] };
         let mut bytes: Vec<u8> = colour.iter().flat_map(|byte| [1, *byte]).collect();
         bytes.push(0);
         bytes

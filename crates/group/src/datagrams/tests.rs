@@ -2,7 +2,6 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::vec;
 use std::vec::Vec;
 
 const SEGMENT_LEN: usize = 10;

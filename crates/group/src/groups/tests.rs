@@ -7,7 +7,6 @@ use crate::testing::{Bench, peer};
 use proptest::prelude::*;
 use std::boxed::Box;
 use std::collections::BTreeMap;
-use std::vec;
 
 fn value(me: u32) -> Vec<u8> {
     vec![me as u8; me as usize % 5]

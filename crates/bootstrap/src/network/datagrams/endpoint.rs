@@ -16,7 +16,6 @@ use crate::network::carrier::{ConnectionEvent, Happened, Number, Unsent, Word};
 use crate::network::proof::{Broken, Proof, Purpose, Secret};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 

@@ -6,7 +6,6 @@
 use super::Wire;
 use super::endpoint::{Refusal, WireAddress};
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_fabric::{ADDRESS_LEN_MAX, Endpoint, Error, Peer};

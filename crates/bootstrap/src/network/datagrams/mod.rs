@@ -22,7 +22,6 @@ mod udp;
 
 use super::carrier::{Carrier, Happened, Number, Unsent};
 use super::proof::Secret;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use endpoint::{Endpoint, Refusal, WireAddress};

@@ -3,7 +3,6 @@
 use super::Wire;
 use super::endpoint::{Refusal, WireAddress};
 use super::open::QUOTE_LEN;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};

@@ -15,7 +15,6 @@ use crate::network::carrier::{ConnectionEvent, Key, Unsent, Word};
 use crate::network::messages::{Unframed, framed, said};
 use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, SEALED_LEN_MAX, Secret};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;

@@ -9,7 +9,6 @@ use super::SERVER;
 use super::carrier::{Carrier, ConnectionEvent, Happened, Key, Number, Unsent};
 use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use link::{Arrived, Link, Target};
@@ -311,7 +310,6 @@ impl Carrier for Tcp {
 mod tests {
     use super::*;
     use core::net::{Ipv4Addr, SocketAddr};
-    use std::vec;
 
     #[test]
     fn few_strangers_are_kept() {
