@@ -489,6 +489,23 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
     }
 }
 
+/// Rank 0 reads no more, because it keeps too much of rank 1, and still writes to rank 1 when that one exits.
+#[test]
+fn the_exit_of_a_rank_from_which_nothing_is_read_is_noticed_behind_its_messages() {
+    const LEN: usize = 1 << 20;
+    let mut all = networks(2, Transport::Tcp);
+    for _ in 0..KEPT_BYTES_MAX / LEN + 16 {
+        all[1].groups.send_tagged(0, WORLD, 7, &vec![5; LEN]);
+    }
+    run_until(&mut all, |all| (!all[0].paused.is_empty()).then_some(()));
+    all[0].groups.send_tagged(1, WORLD, 7, &vec![0; 16 * LEN]);
+    all[0].pump();
+    drop(all.pop());
+    run_for_a_while(&mut all[0]);
+    let receive = all[0].groups.receive_tagged(1, WORLD, 7);
+    assert!(complete(&mut all, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
+}
+
 #[test]
 fn a_rank_that_is_dialled_again_does_not_make_others_wait() {
     let mut all = networks(2, Transport::Tcp);

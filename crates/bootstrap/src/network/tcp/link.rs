@@ -11,7 +11,7 @@
 //! and the acceptance is sent only if the network keeps the connection. A connection for the program's own use has no
 //! acceptance: it belongs to the program after the confirmation.
 
-use crate::network::carrier::{ConnectionEvent, Key, Unsent, Word};
+use crate::network::carrier::{ConnectionEvent, Key, Number, Unsent, Word};
 use crate::network::messages::{Unframed, framed, said};
 use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, SEALED_LEN_MAX, Secret};
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
 use snow::TransportState;
-use wireup_capi::net::{self, Descriptor, Received};
+use wireup_capi::net::{self, Descriptor, Epoll, Errno, Received};
 
 pub struct Link {
     pub peer: Option<u32>,
@@ -125,46 +125,55 @@ impl Link {
         Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
 
-    /// Starts to connect to the next address, and returns the socket's descriptor; `None`: no address is left.
-    pub fn next_attempt(&mut self) -> Option<c_int> {
-        let Stage::Connecting { target, .. } = &mut self.stage else { return None };
+    /// Starts to connect to the next address; `false`: no address is left.
+    pub fn next_attempt(&mut self, epoll: &Epoll, number: Number) -> bool {
+        let Stage::Connecting { target, .. } = &mut self.stage else { return false };
         self.socket = None;
         while let Some(address) = target.left.pop() {
-            if let Ok(socket) = net::connect(&address, target.repetitions) {
-                self.is_watched = true;
-                let fd = socket.fd();
-                self.socket = Some(socket);
-                return Some(fd);
+            if let Ok(socket) = net::connect(&address, target.repetitions)
+                && epoll.watch(socket.fd(), number, true, true).is_ok()
+            {
+                (self.socket, self.is_watched) = (Some(socket), true);
+                return true;
             }
         }
-        None
+        false
     }
 
-    /// Continues the dial over a connection that the agents relay, and returns the socket's descriptor.
-    pub fn use_relay(&mut self, socket: Descriptor) -> c_int {
-        let fd = socket.fd();
+    /// Continues the dial over a connection that the agents relay.
+    pub fn use_relay(&mut self, epoll: &Epoll, number: Number, socket: Descriptor) -> Result<(), Errno> {
         if let Stage::Connecting { target, .. } = &self.stage {
             self.relayed_to = Some(target.host);
         }
+        epoll.watch(socket.fd(), number, false, true)?;
         (self.socket, self.is_watched) = (Some(socket), false);
-        fd
+        Ok(())
     }
 
-    /// Stops reading until [`Link::resume`]. Returns the descriptor, and whether epoll must watch it for writability.
-    pub fn pause(&mut self) -> Option<(c_int, bool)> {
-        let socket = self.socket.as_ref().filter(|_| self.reading == Reading::Yes)?;
-        self.reading = Reading::Paused;
-        Some((socket.fd(), self.is_watched))
+    /// Changes for what epoll watches the socket, or adds it to the epoll set if it `is_new` there.
+    fn watch(&self, epoll: &Epoll, number: Number, is_new: bool) -> Result<(), Errno> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        match self.reading {
+            Reading::Yes => epoll.watch(socket.fd(), number, self.is_watched, is_new),
+            Reading::Paused => epoll.watch_output(socket.fd(), number, self.is_watched),
+            Reading::PausedUnwatched => Ok(()),
+        }
     }
 
-    /// Reads again. Returns the descriptor, whether epoll must watch it for writability, and whether it must be added
-    /// to the epoll set.
-    pub fn resume(&mut self) -> Option<(c_int, bool, bool)> {
-        let socket = self.socket.as_ref()?;
+    /// Stops reading until [`Link::resume`].
+    pub fn pause(&mut self, epoll: &Epoll, number: Number) {
+        if self.reading == Reading::Yes {
+            self.reading = Reading::Paused;
+            // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
+            let _ = self.watch(epoll, number, false);
+        }
+    }
+
+    pub fn resume(&mut self, epoll: &Epoll, number: Number) -> Result<(), Errno> {
         match core::mem::replace(&mut self.reading, Reading::Yes) {
-            Reading::Yes => None,
-            Reading::Paused => Some((socket.fd(), self.is_watched, false)),
-            Reading::PausedUnwatched => Some((socket.fd(), self.is_watched, true)),
+            Reading::Yes => Ok(()),
+            Reading::Paused => self.watch(epoll, number, false),
+            Reading::PausedUnwatched => self.watch(epoll, number, true),
         }
     }
 
@@ -172,12 +181,13 @@ impl Link {
         self.reading != Reading::Yes
     }
 
-    /// Handles an epoll event on a paused connection, which is not watched for input. If the socket is readable all the
-    /// same, the connection is broken: returns the descriptor, which the caller must remove from the epoll set.
-    pub fn on_event_while_paused(&mut self, is_readable: bool) -> Option<c_int> {
-        let socket = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused)?;
-        self.reading = Reading::PausedUnwatched;
-        Some(socket.fd())
+    /// Handles an epoll event. If the socket is readable while the connection is paused, so that epoll does not watch it
+    /// for input, the connection is broken.
+    pub fn on_event(&mut self, epoll: &Epoll, is_readable: bool) {
+        if let Some(socket) = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused) {
+            epoll.forget(socket.fd());
+            self.reading = Reading::PausedUnwatched;
+        }
     }
 
     pub fn is_connecting(&self) -> bool {
@@ -190,9 +200,11 @@ impl Link {
     }
 
     /// The socket, for the program; `None`: the last handshake message could not be sent.
-    pub fn into_socket(mut self) -> Option<Descriptor> {
-        self.flush().ok()?;
-        self.socket.filter(|_| self.to_send.is_empty())
+    pub fn into_socket(mut self, epoll: &Epoll, number: Number) -> Option<Descriptor> {
+        self.flush(epoll, number).ok()?;
+        let socket = self.socket.filter(|_| self.to_send.is_empty())?;
+        epoll.forget(socket.fd());
+        Some(socket)
     }
 
     /// The kind of data, sent on an open connection, that is still in this process or, with `or_in_kernel`, in the
@@ -258,9 +270,9 @@ impl Link {
         self.ending != Ending::No
     }
 
-    /// Writes what fits. If the need to watch for writability has changed, returns the descriptor and the new need.
-    pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Broken> {
-        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(None) };
+    /// Writes what fits; epoll watches for writability if something is left.
+    pub fn flush(&mut self, epoll: &Epoll, number: Number) -> Result<(), Broken> {
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(()) };
         let mut is_cut = false;
         while self.sent < self.to_send.len() && !is_cut {
             match net::write(socket, &self.to_send[self.sent..]) {
@@ -281,8 +293,10 @@ impl Link {
         }
         // If a broken connection is not watched, reading reports the end after it is resumed.
         let waits = !self.to_send.is_empty() && self.reading != Reading::PausedUnwatched;
-        let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
-        Ok(has_changed.then_some((socket.fd(), waits)))
+        if core::mem::replace(&mut self.is_watched, waits) != waits {
+            self.watch(epoll, number, false)?;
+        }
+        Ok(())
     }
 
     /// Reads once into `buffer`. Returns what has arrived on this connection, and whether there may be more to read.

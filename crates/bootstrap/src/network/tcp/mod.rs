@@ -79,10 +79,8 @@ impl Tcp {
     /// Tries the next address of a rank that is being dialled; after the last one, asks for a relay or gives up.
     fn try_next(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        while let Some(socket) = link.next_attempt() {
-            if self.epoll.watch(socket, number, true, true).is_ok() {
-                return;
-            }
+        if link.next_attempt(&self.epoll, number) {
+            return;
         }
         match link.peer.filter(|_| self.has_relays && link.relayed_to.is_none()) {
             Some(peer) => self.happened.push_back(Happened { number, peer, event: ConnectionEvent::Unanswered }),
@@ -134,9 +132,8 @@ impl Tcp {
     }
 
     fn hand_over(&mut self, number: Number, key: Key) {
-        let Some(socket) = self.links.remove(&number).and_then(Link::into_socket) else { return };
-        self.epoll.forget(socket.fd());
-        self.plain.push_back((key, Some(socket)));
+        let socket = self.links.remove(&number).and_then(|link| link.into_socket(&self.epoll, number));
+        self.plain.extend(socket.map(|socket| (key, Some(socket))));
     }
 
     fn dial(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
@@ -155,17 +152,8 @@ impl Tcp {
 
     fn write(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        match link.flush() {
-            Ok(changed) => {
-                let watched = changed.map(|(fd, writes)| match link.is_paused() {
-                    true => self.epoll.watch_output(fd, number, writes),
-                    false => self.epoll.watch(fd, number, writes, false),
-                });
-                if watched.is_some_and(|watched| watched.is_err()) {
-                    self.end(number, false);
-                }
-            }
-            Err(_) => self.end(number, false),
+        if link.flush(&self.epoll, number).is_err() {
+            self.end(number, false);
         }
     }
 
@@ -199,8 +187,7 @@ impl Carrier for Tcp {
 
     fn go_on(&mut self, number: Number, relay: Option<Descriptor>) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        let socket = relay.map(|socket| link.use_relay(socket));
-        if socket.is_none_or(|socket| self.epoll.watch(socket, number, false, true).is_err()) {
+        if relay.is_none_or(|socket| link.use_relay(&self.epoll, number, socket).is_err()) {
             self.end(number, true);
         }
     }
@@ -221,13 +208,8 @@ impl Carrier for Tcp {
     fn set_paused(&mut self, number: Number, is_paused: bool) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if is_paused {
-            if let Some((fd, writes)) = link.pause() {
-                // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
-                let _ = self.epoll.watch_output(fd, number, writes);
-            }
-        } else if let Some((fd, writes, is_new)) = link.resume()
-            && self.epoll.watch(fd, number, writes, is_new).is_err()
-        {
+            link.pause(&self.epoll, number);
+        } else if link.resume(&self.epoll, number).is_err() {
             self.end(number, false);
         }
     }
@@ -262,9 +244,7 @@ impl Carrier for Tcp {
             }
             return;
         }
-        if let Some(fd) = link.on_event_while_paused(event.is_readable) {
-            self.epoll.forget(fd);
-        }
+        link.on_event(&self.epoll, event.is_readable);
         if event.is_writable {
             self.write(number);
         }
