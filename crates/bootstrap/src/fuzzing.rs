@@ -1,6 +1,9 @@
 //! Checks what must hold for the connections between ranks, whatever bytes arrive. The fuzz targets `ranks_link` and
 //! `ranks_datagrams` search for violations.
 
+#[path = "../../../dev/fuzz/input.rs"]
+mod input;
+
 use crate::network::carrier::{ConnectionEvent, Happened, Number};
 use crate::network::datagrams::endpoint::{Endpoint, Refusal};
 use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
@@ -10,6 +13,7 @@ use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, bu
 use crate::network::tcp::link::{Stream, push_unit, take_unit, unit_left};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use input::{byte, some};
 use snow::{HandshakeState, StatelessTransportState};
 
 const SECRET: Secret = [7; 32];
@@ -107,37 +111,13 @@ const ROGUE: u32 = 2;
 /// messages whole, in order, once.
 pub fn ranks_datagrams(input: &[u8]) {
     let mut world = Datagrams::new();
-    let mut input = Bytes(input);
+    let mut input = input;
     for _ in 0..100 {
-        if input.0.is_empty() {
+        if input.is_empty() {
             break;
         }
         world.step(&mut input);
         world.look();
-    }
-}
-
-/// The rest of the input, followed by zeros.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn some(&mut self) -> &'a [u8] {
-        let len = usize::from(self.next()).min(self.0.len());
-        let (some, rest) = self.0.split_at(len);
-        self.0 = rest;
-        some
-    }
-
-    fn number(&mut self) -> u64 {
-        let mut number = [0; 8];
-        number.iter_mut().for_each(|byte| *byte = self.next());
-        u64::from_le_bytes(number)
     }
 }
 
@@ -172,47 +152,47 @@ impl Datagrams {
         }
     }
 
-    fn step(&mut self, input: &mut Bytes<'_>) {
-        let what = input.next();
+    fn step(&mut self, input: &mut &[u8]) {
+        let what = byte(input);
         let me = what >> 7;
         let (now, end) = (self.now, &mut self.ends[usize::from(me)]);
         match what % 16 {
             0 => {
-                end.dial(now, u32::from(1 - me), input.next().into(), vec![vec![1 - me], vec![9]]);
+                end.dial(now, u32::from(1 - me), byte(input).into(), vec![vec![1 - me], vec![9]]);
             }
             1 | 2 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
                 let count = self.messages.entry((me, number)).or_default();
                 // The message contains the number of its connection and its own number.
-                let message = vec![*count; usize::from(input.next()) * 3 + 2];
+                let message = vec![*count; usize::from(byte(input)) * 3 + 2];
                 *count = count.wrapping_add(1);
                 end.send(number, &[&[me, number as u8], &message[..]].concat());
             }
             3..=6 => {
-                let at = usize::from(input.next());
+                let at = usize::from(byte(input));
                 self.deliver(at, |_| {});
             }
             7 => {
-                let (at, byte, bits) = (usize::from(input.next()), usize::from(input.next()), input.next());
+                let (at, byte, bits) = (usize::from(byte(input)), usize::from(byte(input)), byte(input));
                 self.deliver(at, |bytes| {
                     let byte = byte % bytes.len();
                     bytes[byte] ^= bits;
                 });
             }
-            8 => end.on_datagram(now, &[8], input.some()),
+            8 => end.on_datagram(now, &[8], some(input)),
             9 => {
-                self.now += u64::from(input.next()) * 8;
+                self.now += u64::from(byte(input)) * 8;
                 end.on_tick(self.now);
             }
             10 => {
-                let (at, place) = (usize::from(input.next()), [1 - me]);
+                let (at, place) = (usize::from(byte(input)), [1 - me]);
                 let quoted =
                     self.sent.iter().rev().nth(at).map(|(_, _, bytes)| bytes[..bytes.len().min(QUOTE_LEN)].into());
                 end.on_refused(now, &place, &quoted.map_or(Refusal::Certain, Refusal::Quotes));
             }
             11 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
-                match input.next() % 4 {
+                match byte(input) % 4 {
                     0 => end.close(number),
                     1 => end.set_paused(number, true),
                     2 => end.set_paused(number, false),
@@ -234,19 +214,19 @@ impl Datagrams {
     }
 
     /// The rogue sends a hello with any content, and with a valid or an arbitrary proof.
-    fn dial_as_rogue(&mut self, input: &mut Bytes<'_>) {
-        let (what, number) = (input.next(), u64::from(input.next()));
+    fn dial_as_rogue(&mut self, input: &mut &[u8]) {
+        let (what, number) = (byte(input), u64::from(byte(input)));
         let content = match what % 4 {
             0 => &[ROGUE, 0, 0, 0].map(u32::to_le_bytes).concat(),
-            _ => input.some(),
+            _ => some(input),
         };
         if content.first_chunk().is_some_and(|from| u32::from_le_bytes(*from) < ROGUE) {
             // Whoever knows the secret can claim to be any rank, so such a hello proves nothing.
             return;
         }
         let (mut state, proof) = hello(&content[..content.len().min(60)]);
-        let proof = if what % 4 == 1 { input.some() } else { &proof };
-        let from = if what % 8 == 7 { u32::from(input.next()) } else { ROGUE };
+        let proof = if what % 4 == 1 { some(input) } else { &proof };
+        let from = if what % 8 == 7 { u32::from(byte(input)) } else { ROGUE };
         let hello = Hello { from, to: 0, number, place: &[ROGUE as u8], proof }.encode(&mut self.codes);
         self.ends[0].on_datagram(self.now, &[ROGUE as u8], &hello);
         self.look();
@@ -263,13 +243,13 @@ impl Datagrams {
     }
 
     /// The rogue sends any sealed content with any counter.
-    fn send_as_rogue(&mut self, input: &mut Bytes<'_>) {
+    fn send_as_rogue(&mut self, input: &mut &[u8]) {
         let Some((number, seals)) = &self.rogue else { return };
-        let counter = match input.next() {
-            255 => input.number().min(u64::MAX - 1),
+        let counter = match byte(input) {
+            255 => u64::from_le_bytes([(); 8].map(|()| byte(input))).min(u64::MAX - 1),
             small => small.into(),
         };
-        let content = input.some();
+        let content = some(input);
         let mut bytes = [&[DATA][..], &number.to_le_bytes(), &counter.to_le_bytes()].concat();
         let begin = bytes.len();
         bytes.resize(begin + content.len() + SEAL_LEN, 0);

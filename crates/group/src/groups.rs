@@ -66,8 +66,7 @@ impl Groups {
     pub fn form_whole(&mut self, context: Context, (me, size): (u32, u32), is_known: bool, find: &dyn Fn(u32) -> Peer) {
         let mut group = Group::new(context, Shape::whole(me, size, find));
         group.is_known = is_known;
-        self.insert(context, group);
-        self.take_early(context);
+        self.add(context, group, None);
     }
 
     /// The number of a group's next collective, for [`derived`]. All members call it in the same order as they start
@@ -86,8 +85,7 @@ impl Groups {
         let (context, is_known) = (derived(of, collectives.next_epoch(), u32::MAX), *is_known);
         let mut group = Group::new(context, collectives.shape.clone());
         group.is_known = is_known;
-        self.insert(context, group);
-        self.take_early(context);
+        self.add(context, group, None);
         Ok(context)
     }
 
@@ -145,10 +143,8 @@ impl Groups {
             let find = |place: u32| Peer { rank: members[place as usize], address: Vec::new() };
             let mut group = Group::new(context, Shape::whole(me, size, &find));
             group.made_from = Some(of);
-            self.insert(context, group);
-            // This barrier completes unless members disagree somewhere in the new group.
-            self.start_algorithm(request, context, Box::new(Barrier::default()), Then::Join);
-            return self.take_early(context);
+            // The barrier completes unless members disagree somewhere in the new group.
+            return self.add(context, group, Some((request, Box::new(Barrier::default()))));
         }
         self.build(request, context, Some(of), Shape::new(me, size, left, right));
     }
@@ -401,20 +397,24 @@ impl Groups {
     }
 
     fn start_algorithm(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
-        let failure = match self.groups.get_mut(&of) {
-            None => Failure::NoGroup,
-            Some(Group { failed: Some(failure), .. }) => *failure,
-            Some(group) => {
+        // Every group has a member 0.
+        match self.usable(of, 0) {
+            Err(failure) => self.out.done(request, Err(failure)),
+            Ok(group) => {
                 let (sends, over) = group.start((request, then), algorithm);
-                return self.carry_out(of, sends, over);
+                self.carry_out(of, sends, over);
             }
-        };
-        self.out.done(request, Err(failure));
+        }
     }
 
-    fn insert(&mut self, context: Context, group: Group) {
+    /// Adds a new group, starts the algorithm after which it can be used, and handles its early messages.
+    fn add(&mut self, context: Context, group: Group, first: Option<(Request, Box<dyn Algorithm>)>) {
         self.groups.insert(context, group);
         self.carry_out(context, Sends::default(), None);
+        if let Some((request, algorithm)) = first {
+            self.start_algorithm(request, context, algorithm, Then::Join);
+        }
+        self.take_early(context);
     }
 
     /// Adds a new group, and builds its graph. Until the graph is built, the group fails if the group `made_from`
@@ -422,9 +422,7 @@ impl Groups {
     fn build(&mut self, request: Request, context: Context, made_from: Option<Context>, shape: Shape) {
         let mut group = Group::new(context, shape);
         group.made_from = made_from;
-        self.insert(context, group);
-        self.start_algorithm(request, context, Box::new(Build::default()), Then::Join);
-        self.take_early(context);
+        self.add(context, group, Some((request, Box::new(Build::default()))));
     }
 
     fn take_early(&mut self, context: Context) {

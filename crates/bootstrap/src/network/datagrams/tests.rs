@@ -225,16 +225,11 @@ impl World {
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
-    (0u64..40, 0u64..30, 0u64..20, 0u64..10, 0u64..30, 0u64..100).prop_map(
-        |(lost, repeated, changed, cut, replayed, delay_ms_max)| Weather {
-            lost,
-            repeated,
-            changed,
-            cut,
-            replayed,
-            delay_ms_max,
-        },
-    )
+    let all = [0u64..40, 0..30, 0..20, 0..10, 0..30, 0..100];
+    all.prop_map(|all| {
+        let [lost, repeated, changed, cut, replayed, delay_ms_max] = all;
+        Weather { lost, repeated, changed, cut, replayed, delay_ms_max }
+    })
 }
 
 proptest! {
