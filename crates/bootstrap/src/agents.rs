@@ -81,22 +81,21 @@ pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
 /// contributions of all ranks.
 pub fn finish_split(job: &mut Job, id: Id, wanted: &Wanted) -> Result<Vec<u32>, Error> {
     let gathered = job.collect(id).map_err(Error::Server)?;
-    let all = values(job, &gathered, &all(job.size))?;
-    members(&all, wanted).ok_or(Error::Mismatch)
+    members(&values(job, &gathered, &all(job.size))?, wanted)
 }
 
-/// The members of this rank's new group, from the contributions of all; `None`: a contribution is malformed.
-pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
-    let Some(own) = &wanted.colour else { return Some(Vec::new()) };
+/// The members of this rank's new group, from the contributions of all.
+pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Result<Vec<u32>, Error> {
+    let Some(own) = &wanted.colour else { return Ok(Vec::new()) };
     let mut members = Vec::new();
     for (rank, value) in (0..).zip(all) {
-        let (key, colour) = value.split_first_chunk()?;
+        let (key, colour) = value.split_first_chunk().ok_or(Error::Mismatch)?;
         if colour.split_first().is_some_and(|(_, colour)| colour == own) {
             members.push((i64::from_le_bytes(*key), rank));
         }
     }
     members.sort_unstable();
-    Some(members.into_iter().map(|(_, rank)| rank).collect())
+    Ok(members.into_iter().map(|(_, rank)| rank).collect())
 }
 
 /// Finishes an operation of the whole job; waits until it is complete.
@@ -334,8 +333,8 @@ mod tests {
         ];
         let values: Vec<Vec<u8>> = all.iter().map(told).collect();
         let of = |rank: usize| members(&values, &all[rank]);
-        assert_eq!((of(0), of(1), of(2)), (Some(vec![3, 0, 4]), Some(vec![1]), Some(vec![])));
-        assert_eq!(members(&[vec![1; 7]], &all[0]), None);
+        assert_eq!((of(0), of(1), of(2)), (Ok(vec![3, 0, 4]), Ok(vec![1]), Ok(vec![])));
+        assert_eq!(members(&[vec![1; 7]], &all[0]), Err(Error::Mismatch));
     }
 
     #[test]

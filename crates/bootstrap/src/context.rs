@@ -184,8 +184,7 @@ impl Context {
                 match &**then {
                     Then::Finish(operation) => agents::finish_gather(&gathered, operation, *place),
                     Then::Divide { wanted, of } => {
-                        let members =
-                            agents::members(&agents::gathered(&gathered, place.1)?, wanted).ok_or(Error::Mismatch)?;
+                        let members = agents::members(&agents::gathered(&gathered, place.1)?, wanted)?;
                         let ranks = agent_groups.get(*context)?.ranks();
                         let ranks: Vec<u32> = members.into_iter().map(|member| ranks[member as usize]).collect();
                         self.make(*of, &ranks).map(Done::Group)

@@ -15,7 +15,7 @@
 //!
 //! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` its collectives in
 //! progress. `early_messages` keeps messages that arrive before their group is made; `creation` makes groups from a list
-//! of members; [`algorithms`] has one file for each collective.
+//! of members; [`algorithms`] has the collectives.
 //! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
 //! unreliable network reliable.
 //!

@@ -14,20 +14,14 @@
 //! build           log P              2 log P                       2 addresses each step
 //! ```
 
-mod barrier;
-mod broadcast;
+mod basic;
 mod bruck;
-mod build;
 mod reduce;
-mod shift;
 mod split;
 
-pub use barrier::Barrier;
-pub use broadcast::Broadcast;
+pub use basic::{Barrier, Broadcast, Build, Shift};
 pub use bruck::{Allgather, Alltoall};
-pub use build::Build;
 pub use reduce::{Allreduce, Prefix};
-pub use shift::Shift;
 pub use split::{Split, Wanted};
 
 use crate::message::Malformed;
