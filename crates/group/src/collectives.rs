@@ -2,7 +2,7 @@
 
 use crate::algorithms::{Algorithm, Outcome, Step};
 use crate::message::{Malformed, Message, MessageKind};
-use crate::outbox::Counts;
+use crate::outbox::{Counts, Request};
 use crate::shape::{Link, Shape, Side};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct Collectives {
 }
 
 struct Running {
+    request: Request,
+    then: Then,
     algorithm: Box<dyn Algorithm>,
     /// Links from which the current step still needs a message.
     receives: Vec<Link>,
@@ -36,9 +38,22 @@ struct Running {
     received: Vec<u32>,
 }
 
+/// The next step after a collective has completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// Report the result to the caller.
+    Tell,
+    /// Build the graph of the new group.
+    Build,
+    /// Report to the caller that the new group can be used.
+    Join,
+}
+
 /// A completed collective, with its outcome or the error that ended it.
 pub struct Over {
     pub epoch: u32,
+    pub request: Request,
+    pub then: Then,
     pub result: Result<Outcome, Malformed>,
 }
 
@@ -53,12 +68,18 @@ impl Collectives {
         self.next_epoch - 1
     }
 
-    pub fn start(&mut self, algorithm: Box<dyn Algorithm>, sends: &mut Sends) -> (u32, Option<Over>) {
+    /// Starts a collective, for a request of the caller.
+    pub fn start(
+        &mut self,
+        (request, then): (Request, Then),
+        algorithm: Box<dyn Algorithm>,
+        sends: &mut Sends,
+    ) -> Option<Over> {
         let epoch = self.next_epoch();
         let counts = vec![0; 2 * self.shape.powers()];
-        let running = Running { algorithm, receives: Vec::new(), sent: counts.clone(), received: counts };
-        self.running.insert(epoch, running);
-        (epoch, self.advance(epoch, sends))
+        let (receives, sent, received) = (Vec::new(), counts.clone(), counts);
+        self.running.insert(epoch, Running { request, then, algorithm, receives, sent, received });
+        self.advance(epoch, sends)
     }
 
     /// Handles a message of a step; the message is kept until its collective needs it.
@@ -88,10 +109,10 @@ impl Collectives {
         })
     }
 
-    /// Drops all collectives in progress and the messages kept for them.
-    pub fn stop(&mut self) {
-        self.running.clear();
+    /// Drops all collectives in progress and the messages kept for them; returns their requests.
+    pub fn stop(&mut self) -> impl Iterator<Item = Request> + use<> {
         self.mail = Mail::default();
+        core::mem::take(&mut self.running).into_values().map(|running| running.request)
     }
 
     fn advance(&mut self, epoch: u32, out: &mut Sends) -> Option<Over> {
@@ -113,9 +134,9 @@ impl Collectives {
                 Err(malformed) => break Some(malformed),
             }
         };
-        let running = self.running.remove(&epoch)?;
-        let result = result.map_or_else(|| Ok(running.algorithm.outcome()), Err);
-        Some(Over { epoch, result })
+        let Running { request, then, algorithm, .. } = self.running.remove(&epoch)?;
+        let result = result.map_or_else(|| Ok(algorithm.outcome()), Err);
+        Some(Over { epoch, request, then, result })
     }
 }
 

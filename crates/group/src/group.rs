@@ -1,21 +1,17 @@
 //! One group of a process: its collectives, the addresses of its members, and tagged messages between two members.
 
 use crate::addresses::Addresses;
-use crate::algorithms::Algorithm;
-use crate::collectives::{Collectives, Over, Sends};
+use crate::collectives::Collectives;
 use crate::outbox::{Context, Failure, Outbox, Output, Request};
 use crate::shape::{Peer, Shape};
 use crate::tagged::Tagged;
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 pub struct Group {
     pub collectives: Collectives,
     pub addresses: Addresses,
     pub tagged: Tagged,
-    /// The callers' requests that wait for collectives, by the collective's epoch.
-    pub requests: BTreeMap<u32, (Request, Then)>,
     pub failed: Option<Failure>,
     /// The group from which this one is being made: if a member fails there, it never joins this group, which fails
     /// too.
@@ -25,17 +21,6 @@ pub struct Group {
     /// Ranks of the shape's peers that were reported to the driver, and the shape's number of links at the last report.
     learnt: BTreeSet<u32>,
     learnt_links: usize,
-}
-
-/// The next step after a collective has completed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
-    /// Report the result to the caller.
-    Tell,
-    /// Build the graph of the new group.
-    Build,
-    /// Report to the caller that the new group can be used.
-    Join,
 }
 
 /// The processes for whose messages a process waits.
@@ -61,7 +46,6 @@ impl Group {
             collectives: Collectives::new(context, shape),
             addresses: Addresses::default(),
             tagged: Tagged::default(),
-            requests: BTreeMap::new(),
             failed: None,
             made_from: None,
             is_known: false,
@@ -72,13 +56,6 @@ impl Group {
 
     pub fn shape(&self) -> &Shape {
         &self.collectives.shape
-    }
-
-    pub fn start(&mut self, (request, then): (Request, Then), algorithm: Box<dyn Algorithm>) -> (Sends, Option<Over>) {
-        let mut sends = Sends::default();
-        let (epoch, over) = self.collectives.start(algorithm, &mut sends);
-        self.requests.insert(epoch, (request, then));
-        (sends, over)
     }
 
     pub fn has(&self, rank: u32) -> bool {
@@ -125,9 +102,7 @@ impl Group {
 
     /// Cancels what is in progress in the group; returns the requests that waited for it.
     pub fn stop(&mut self) -> Vec<Request> {
-        self.collectives.stop();
-        let collectives = core::mem::take(&mut self.requests).into_values().map(|(request, _)| request);
-        collectives.chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
+        self.collectives.stop().chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
     }
 }
 

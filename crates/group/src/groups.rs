@@ -9,10 +9,10 @@
 
 use crate::addresses::Waiter;
 use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
-use crate::collectives::{Over, Sends};
+use crate::collectives::{Over, Sends, Then};
 use crate::creation::{Announcement, Begun, Creation, Creations, Heard, Sender};
 use crate::early_messages::EarlyMessages;
-use crate::group::{Awaited, Group, Then};
+use crate::group::{Awaited, Group};
 use crate::message::{self, Malformed, Message, MessageKind};
 use crate::outbox::{Context, Counts, Done, Failure, Outbox, Output, Request, derived};
 use crate::shape::{Peer, Shape};
@@ -401,7 +401,8 @@ impl Groups {
         match self.usable(of, 0) {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(group) => {
-                let (sends, over) = group.start((request, then), algorithm);
+                let mut sends = Sends::default();
+                let over = group.collectives.start((request, then), algorithm, &mut sends);
                 self.carry_out(of, sends, over);
             }
         }
@@ -446,11 +447,10 @@ impl Groups {
         }
     }
 
-    fn on_over(&mut self, context: Context, Over { epoch, result }: Over) {
-        let Some((request, then)) = self.groups.get_mut(&context).and_then(|group| group.requests.remove(&epoch))
-        else {
-            return;
-        };
+    fn on_over(&mut self, context: Context, Over { epoch, request, then, result }: Over) {
+        if let Some(failure) = self.groups.get(&context).and_then(|group| group.failed) {
+            return self.out.done(request, Err(failure));
+        }
         let result = match (result, then) {
             (Err(Malformed), _) => Err(Failure::Malformed),
             (Ok(Outcome::Place(Some(place))), Then::Build) => {
