@@ -73,14 +73,12 @@ pub struct Begun {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
+    /// Nothing yet: the announcement is kept.
     Nothing,
     /// Both neighbours of this group may now have agreed.
     Agreed(Context),
     /// The sender has another list of members for a group that this process creates.
-    Disagrees {
-        own: Context,
-        others: Context,
-    },
+    Disagrees { own: Context, others: Context },
 }
 
 impl Announcement {

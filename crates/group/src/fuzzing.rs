@@ -73,7 +73,7 @@ impl World {
     fn step(&mut self, input: &mut &[u8]) {
         match byte(input) % 8 {
             0..=2 => {
-                let place = usize::from(byte(input)) % self.ranks.under_way().len().max(1);
+                let place = usize::from(byte(input)) % self.ranks.under_way.len().max(1);
                 let delivered = self.ranks.deliver(place).map(drop);
                 self.check(delivered);
             }
@@ -97,7 +97,7 @@ impl World {
     fn inject(&mut self, input: &mut &[u8]) {
         let (to, from) = (number(input) % self.size, number(input));
         let context = self.context(input);
-        let bytes = match self.ranks.under_way().get(usize::from(byte(input))) {
+        let bytes = match self.ranks.under_way.get(usize::from(byte(input))) {
             Some(other) => {
                 let mut bytes = other.message.clone();
                 let at = number(input) as usize % bytes.len();
@@ -200,7 +200,7 @@ impl World {
     }
 
     fn settle(&mut self) {
-        while !self.ranks.under_way().is_empty() {
+        while !self.ranks.under_way.is_empty() {
             let delivered = self.ranks.deliver(0).map(drop);
             self.check(delivered);
         }

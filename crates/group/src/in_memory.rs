@@ -17,7 +17,8 @@ pub struct Ranks {
     pub rounds: u64,
     /// For each rank, the ranks whose addresses it has learnt.
     pub learnt: Vec<BTreeSet<u32>>,
-    under_way: VecDeque<UnderWay>,
+    /// Messages that were sent and have not arrived, in the order of sending.
+    pub under_way: VecDeque<UnderWay>,
     lost: Vec<bool>,
 }
 
@@ -42,24 +43,13 @@ pub struct UnderWay {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
     /// Rank `from` sends to a rank whose address it does not know.
-    Unknown {
-        from: u32,
-        to: u32,
-    },
+    Unknown { from: u32, to: u32 },
     /// Rank `by` has learnt its own address, or a wrong address of another rank.
-    Learnt {
-        by: u32,
-        peer: Peer,
-    },
-    Twice {
-        by: u32,
-        request: Request,
-    },
+    Learnt { by: u32, peer: Peer },
+    /// A request has completed twice.
+    Twice { by: u32, request: Request },
     /// Rank `by` refused a message of rank `from`.
-    Refused {
-        by: u32,
-        from: u32,
-    },
+    Refused { by: u32, from: u32 },
 }
 
 impl Ranks {
@@ -93,11 +83,6 @@ impl Ranks {
         self.members[rank as usize].form(context, rank, size, left, right)
     }
 
-    /// The messages that were sent and have not arrived, in the order of sending.
-    pub fn under_way(&self) -> &VecDeque<UnderWay> {
-        &self.under_way
-    }
-
     /// Collects a rank's outputs after an operation was started on it.
     pub fn collect(&mut self, rank: u32) -> Result<(), Wrong> {
         self.collect_after(rank, 0)
@@ -114,12 +99,7 @@ impl Ranks {
         Ok(Some(to))
     }
 
-    /// Removes the message that was sent first, for a caller that carries messages itself.
-    pub fn take_sent(&mut self) -> Option<UnderWay> {
-        self.under_way.pop_front()
-    }
-
-    /// Delivers a message that [`Ranks::take_sent`] has returned.
+    /// Delivers a message that the caller has taken from [`Ranks::under_way`].
     pub fn arrive(&mut self, UnderWay { from, to, message, round }: UnderWay) -> Result<(), Wrong> {
         if self.lost[to as usize] {
             return Ok(());
@@ -223,7 +203,7 @@ mod tests {
             ranks.members[rank as usize].start(WORLD, Box::new(Barrier::default()));
             ranks.collect(rank).unwrap();
         }
-        assert_eq!(ranks.under_way().len(), 100);
+        assert_eq!(ranks.under_way.len(), 100);
         ranks.settle().unwrap();
         assert_eq!(ranks.rounds, 7);
     }
@@ -247,7 +227,7 @@ mod tests {
         let mut ranks = ring(2);
         let sent = [b"one", b"two"].map(|text| ranks.members[0].send_tagged(1, WORLD, 0, text));
         ranks.collect(0).unwrap();
-        assert_eq!((sent.len(), ranks.under_way().len()), (2, 2));
+        assert_eq!((sent.len(), ranks.under_way.len()), (2, 2));
         ranks.deliver(1).unwrap();
         let first = ranks.members[1].receive_tagged(0, WORLD, 0);
         ranks.collect(1).unwrap();

@@ -17,19 +17,17 @@ pub const WORLD: Context = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// A rank of the group has exited or cannot be reached.
-    Lost {
-        rank: u32,
-    },
+    Lost { rank: u32 },
     /// Members have started different collectives, or a message came that no correct member sends.
     Malformed,
     /// The group was freed.
     Cancelled,
+    /// There is no such group.
     NoGroup,
+    /// The group has no such member.
     NoMember,
     /// This rank creates a group of the same name with other members, or with the same members in another order.
-    Disagrees {
-        rank: u32,
-    },
+    Disagrees { rank: u32 },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,16 +61,12 @@ pub struct Counts {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    Send {
-        to: u32,
-        message: Vec<u8>,
-    },
+    /// A message for another rank.
+    Send { to: u32, message: Vec<u8> },
     /// The address of a rank to which messages may be sent later.
     Learnt(Peer),
-    Done {
-        request: Request,
-        result: Result<Done, Failure>,
-    },
+    /// A request that is complete.
+    Done { request: Request, result: Result<Done, Failure> },
 }
 
 pub struct Outbox {

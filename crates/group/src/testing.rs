@@ -81,7 +81,7 @@ impl Bench {
     }
 
     pub fn is_busy(&self) -> bool {
-        !self.ranks.under_way().is_empty()
+        !self.ranks.under_way.is_empty()
     }
 
     /// Delivers at most three messages.
@@ -94,7 +94,7 @@ impl Bench {
     /// Delivers a message, if one is in flight.
     pub fn deliver_one(&mut self) {
         if self.is_busy() {
-            let at = self.random() as usize % self.ranks.under_way().len();
+            let at = self.random() as usize % self.ranks.under_way.len();
             self.ranks.deliver(at).expect("the ranks are correct");
         }
     }

@@ -55,10 +55,8 @@ pub struct Happened {
 pub enum ConnectionEvent {
     /// The peer has proved which rank it is: messages can be sent. `closed`: number of connections between the two
     /// ranks that were closed by agreement, from the dialler's hello.
-    Proved {
-        was_dialled: bool,
-        closed: u32,
-    },
+    Proved { was_dialled: bool, closed: u32 },
+    /// A message of a group.
     Message(Vec<u8>),
     /// The peer has said a [`Word`] about the connection.
     Said(Word),
@@ -68,9 +66,7 @@ pub enum ConnectionEvent {
     Finished,
     /// The connection has ended, and not by agreement. `is_lost`: the peer rank is lost; otherwise the peer has refused
     /// the connection or has given up its dial.
-    Over {
-        is_lost: bool,
-    },
+    Over { is_lost: bool },
 }
 
 impl ConnectionEvent {

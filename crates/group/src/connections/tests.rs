@@ -61,12 +61,10 @@ struct Event {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    Hello {
-        closed: u32,
-    },
-    Outcome {
-        is_kept: bool,
-    },
+    /// The dialler's hello arrives.
+    Hello { closed: u32 },
+    /// The dialler receives the answer to its hello.
+    Outcome { is_kept: bool },
     /// The first item of the connection's stream arrives.
     Item,
     /// Everything that the end has sent has arrived, and it sends no more.

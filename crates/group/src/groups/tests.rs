@@ -234,7 +234,7 @@ fn a_member_that_is_found_after_its_loss_fails_the_search() {
 }
 
 fn questions(bench: &Bench) -> usize {
-    bench.ranks.under_way().iter().filter(|under_way| under_way.message[0] == 2).count()
+    bench.ranks.under_way.iter().filter(|under_way| under_way.message[0] == 2).count()
 }
 
 #[test]

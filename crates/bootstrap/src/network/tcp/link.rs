@@ -62,19 +62,15 @@ enum Ending {
 }
 
 enum Stage {
-    Connecting {
-        to: u32,
-        purpose: Purpose,
-        target: Target,
-    },
+    /// This end dials, and no address has answered yet.
+    Connecting { to: u32, purpose: Purpose, target: Target },
+    /// This end waits for a handshake message.
     Proving(Box<Proof>),
     /// Both ends have the new key, and this end waits for the other end's first unit under it.
-    Confirming {
-        stream: Box<Stream>,
-        purpose: Purpose,
-        was_dialled: bool,
-    },
+    Confirming { stream: Box<Stream>, purpose: Purpose, was_dialled: bool },
+    /// Messages are exchanged.
     Open(Box<Stream>),
+    /// The peer has violated the protocol.
     Broken,
 }
 
