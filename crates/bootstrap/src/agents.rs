@@ -23,7 +23,7 @@ use wireup_wire::limits::GROUP_RUNS_MAX;
 use wireup_wire::shared::rows::Rows;
 
 /// Maximum length of a contribution to a split (bytes): a key, a marker and a colour.
-const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
+pub const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
 /// Maximum length of a run of non-zero bytes in COBS.
 const RUN_LEN_MAX: usize = 254;
 
@@ -70,11 +70,6 @@ pub fn told(wanted: &Wanted) -> Vec<u8> {
         own.extend_from_slice(colour);
     }
     own
-}
-
-/// Starts a split of the whole job by wireup's server: an allgather of all ranks' keys and colours.
-pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
-    job.start_allgather(&told(wanted), SPLIT_LEN_MAX, false)
 }
 
 /// The ranks of this rank's new group, in the new group's order; empty if this rank wants no group. Waits for the
@@ -238,7 +233,9 @@ impl AgentGroups {
             self.children += 1;
             return Ok((JOB, self.children));
         };
-        Ok((context, self.get(context)?.next_child()))
+        let group = self.get(context)?;
+        group.children += 1;
+        Ok((context, group.children))
     }
 
     /// Defines a group of ranks at the server, and keeps it under `context`.
@@ -292,11 +289,6 @@ impl AgentGroup {
     /// there; otherwise `None`.
     pub fn unformed(&mut self) -> Option<Vec<u32>> {
         (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
-    }
-
-    pub fn next_child(&mut self) -> u32 {
-        self.children += 1;
-        self.children
     }
 }
 
@@ -369,9 +361,8 @@ mod tests {
 
     #[test]
     fn a_member_has_its_place() {
-        let mut group = AgentGroup::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
+        let group = AgentGroup::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
         assert_eq!((group.me, group.size(), group.ranks()), (4, 6, vec![0, 1, 2, 5, 7, 8]));
-        assert_eq!((group.next_child(), group.next_child()), (1, 2));
         assert!(AgentGroup::new(1, 3, vec![(0, 2), (5, 5)]).is_none());
     }
 }

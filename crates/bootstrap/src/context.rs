@@ -149,7 +149,7 @@ impl Context {
 
     /// Exchanges the pairs that the ranks have put since the last exchange.
     fn exchange_pairs(&mut self) -> Result<(), Error> {
-        let bytes = self.pairs.take_put();
+        let bytes = core::mem::take(&mut self.pairs.put);
         let operation = Operation::Allgather { bytes, len_max: MAX_LEN, in_memory: false };
         let request = self.start(self.world(), operation)?;
         let Done::Rows(rows) = self.wait(&request, -1)? else { return Err(Error::Mismatch) };
@@ -306,9 +306,9 @@ impl Context {
             return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
         }
         if group.kind == GroupKind::Job && self.has_agent_groups() {
-            // One exchange by the server tells every rank the members of its group.
+            // One exchange of all keys and colours by the server tells every rank the members of its group.
             let of = self.agent_groups.origin(group.agents_context())?;
-            let id = agents::start_split(&mut self.worker.job, &wanted);
+            let id = self.worker.job.start_allgather(&agents::told(&wanted), agents::SPLIT_LEN_MAX, false);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
         self.start_among_peers(group, |groups, context| groups.split(context, wanted))
@@ -457,11 +457,6 @@ impl Pairs {
         }
         [key, value].into_iter().for_each(|one| values::push(&mut self.put, one));
         Ok(())
-    }
-
-    /// Removes and returns the pairs put since the last call: keys and values in turn.
-    fn take_put(&mut self) -> Vec<u8> {
-        core::mem::take(&mut self.put)
     }
 
     fn get(&self, key: &[u8]) -> Option<&[u8]> {

@@ -195,7 +195,7 @@ impl Worker {
         let Worker { job, lazy_network, .. } = self;
         let Some(network) = lazy_network.made_mut() else { return is_answered };
         network.pump();
-        let wanted = network.book.take_wanted();
+        let wanted = core::mem::take(&mut network.book.wanted);
         if !wanted.is_empty() {
             let name = address_name(job);
             let asked = job.server().and_then(|server| {

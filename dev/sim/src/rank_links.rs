@@ -196,7 +196,7 @@ impl RankLinks {
             self.ranks.arrive(message)?;
         }
         self.ranks.collect(me)?;
-        let sent_ns: u64 = self.ranks.under_way().iter().map(|message| costs.of_frame(message.message.len())).sum();
+        let sent_ns: u64 = self.ranks.under_way.iter().map(|message| costs.of_frame(message.message.len())).sum();
         let end = &mut self.ends[me as usize];
         end.arrived = arrived;
         end.busy_until = cx.work(end.host, end.busy_until.max(cx.clock.now()), |_| ns + sent_ns);

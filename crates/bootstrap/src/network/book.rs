@@ -17,8 +17,8 @@ pub struct AddressBook {
     pub endpoints: Option<Arc<Endpoints>>,
     /// `sought`: ranks whose address is needed and has not arrived; `wanted`: the ranks of `sought` whose address has
     /// not been requested from the server yet.
-    sought: BTreeSet<u32>,
-    wanted: Vec<u32>,
+    pub sought: BTreeSet<u32>,
+    pub wanted: Vec<u32>,
     /// Ranks that use another transport than this one.
     pub misfits: BTreeSet<u32>,
 }
@@ -52,19 +52,9 @@ impl AddressBook {
         }
     }
 
-    /// Removes and returns the ranks whose addresses are still to be requested from the server.
-    pub fn take_wanted(&mut self) -> Vec<u32> {
-        core::mem::take(&mut self.wanted)
-    }
-
     /// Records that the server has answered the request for this rank's address.
     pub fn on_answer(&mut self, rank: u32) {
         self.sought.remove(&rank);
-    }
-
-    /// Removes and returns the ranks whose addresses were requested, because the server will not answer.
-    pub fn take_sought(&mut self) -> BTreeSet<u32> {
-        core::mem::take(&mut self.sought)
     }
 }
 
@@ -76,13 +66,13 @@ mod tests {
     fn a_rank_is_asked_for_once_at_a_time_until_its_address_is_known() {
         let mut book = AddressBook::new(Transport::Udp);
         [7, 8, 7].into_iter().for_each(|rank| book.want(rank));
-        assert_eq!((&book.take_wanted()[..], &book.take_wanted()[..]), (&[7, 8][..], &[][..]));
+        assert_eq!(core::mem::take(&mut book.wanted), [7, 8]);
         book.on_answer(7);
         book.want(7);
         book.on_answer(8);
         book.learnt.insert(8, [2, 9].into());
         book.want(8);
-        assert_eq!((book.take_wanted(), book.take_sought()), ([7].into(), [7].into()));
+        assert_eq!((&book.wanted[..], &book.sought), (&[7][..], &[7].into()));
         assert_eq!((book.address(8), book.address(7), book.learnt.len()), ([2, 9].into(), [].into(), 1));
     }
 }

@@ -488,7 +488,7 @@ impl Network {
 
     /// Handles the loss of the server: pending requests for ranks' addresses will not be answered.
     pub fn on_unanswered(&mut self) {
-        self.book.take_sought().into_iter().for_each(|rank| self.on_address(rank, None));
+        core::mem::take(&mut self.book.sought).into_iter().for_each(|rank| self.on_address(rank, None));
     }
 
     /// Starts to make a plain connection to a rank, which must do the same; `None`: the transport has none. `world`:

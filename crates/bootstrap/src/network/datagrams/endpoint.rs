@@ -368,7 +368,7 @@ impl Endpoint {
         for bytes in messages {
             let event = ConnectionEvent::arrived(bytes);
             if event == ConnectionEvent::Said(Word::Goodbye) {
-                open.on_goodbye(now);
+                open.parting.left = Some(now);
             }
             self.happened.push_back(Happened { number, peer, event });
         }

@@ -69,7 +69,8 @@ pub struct Parting {
     /// The peer has acknowledged this end's goodbye, and the confirmation of that (`KIND_DONE`) is to be sent.
     is_done: bool,
     /// When the latest datagram of a peer that has said goodbye arrived (ms); `None`: the peer has not said goodbye.
-    left: Option<u64>,
+    /// After its goodbye, only answers are sent to it.
+    pub left: Option<u64>,
     /// The peer has sent `KIND_DONE`: its goodbye needs no more answers.
     is_gone: bool,
 }
@@ -159,11 +160,6 @@ impl Open {
         if !core::mem::replace(&mut self.parting.says_goodbye, true) {
             self.send(said(Word::Goodbye));
         }
-    }
-
-    /// Records that the peer has said goodbye: from now on only answers are sent to it.
-    pub fn on_goodbye(&mut self, now: u64) {
-        self.parting.left = Some(now);
     }
 
     pub fn has_left(&self) -> bool {
