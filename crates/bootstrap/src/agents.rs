@@ -1,22 +1,29 @@
-//! Collectives built from allgathers and fences of the job's server; wireup's server carries them out for groups too,
-//! other servers only for the whole job.
+//! Collectives built from allgathers and fences of the job's server, and the groups for which wireup's agents carry them
+//! out; other servers carry them out only for the whole job.
 //!
 //! Servers other than wireup's allow no zero bytes in values, so contents are encoded by COBS, which adds a byte for
 //! each 254. Each operation is one exchange, from whose values every rank computes its own result; the ranks of a node
 //! share the values. Each node receives the values of all members, so long contents should use
 //! [`Engine::Peers`](crate::Engine).
+//!
+//! A group's members are a few runs of consecutive ranks, in ascending order. Messages between members, and collectives
+//! that agents cannot carry out, use the ranks' own network, in a group with the same context that is formed when it is
+//! first needed. Every member makes the same groups in the same order, so all derive the same contexts without a
+//! message.
 
 use crate::error::Error;
 use crate::operation::Operation;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_client::requests::Id;
-use wireup_group::Done;
 use wireup_group::algorithms::Wanted;
+use wireup_group::{Context, Done, Failure, WORLD, derived};
+use wireup_wire::limits::GROUP_RUNS_MAX;
 use wireup_wire::shared::rows::Rows;
 
 /// Maximum length of a contribution to a split (bytes): a key, a marker and a colour.
-const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
+pub const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
 /// Maximum length of a run of non-zero bytes in COBS.
 const RUN_LEN_MAX: usize = 254;
 
@@ -65,31 +72,25 @@ pub fn told(wanted: &Wanted) -> Vec<u8> {
     own
 }
 
-/// Starts a split of the whole job by wireup's server: an allgather of all ranks' keys and colours.
-pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
-    job.start_allgather(&told(wanted), SPLIT_LEN_MAX, false)
-}
-
 /// The ranks of this rank's new group, in the new group's order; empty if this rank wants no group. Waits for the
 /// contributions of all ranks.
 pub fn finish_split(job: &mut Job, id: Id, wanted: &Wanted) -> Result<Vec<u32>, Error> {
     let gathered = job.collect(id).map_err(Error::Server)?;
-    let all = values(job, &gathered, &all(job.size))?;
-    members(&all, wanted).ok_or(Error::Mismatch)
+    members(&values(job, &gathered, &all(job.size))?, wanted)
 }
 
-/// The members of this rank's new group, from the contributions of all; `None`: a contribution is malformed.
-pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
-    let Some(own) = &wanted.colour else { return Some(Vec::new()) };
+/// The members of this rank's new group, from the contributions of all.
+pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Result<Vec<u32>, Error> {
+    let Some(own) = &wanted.colour else { return Ok(Vec::new()) };
     let mut members = Vec::new();
     for (rank, value) in (0..).zip(all) {
-        let (key, colour) = value.split_first_chunk()?;
+        let (key, colour) = value.split_first_chunk().ok_or(Error::Mismatch)?;
         if colour.split_first().is_some_and(|(_, colour)| colour == own) {
             members.push((i64::from_le_bytes(*key), rank));
         }
     }
     members.sort_unstable();
-    Some(members.into_iter().map(|(_, rank)| rank).collect())
+    Ok(members.into_iter().map(|(_, rank)| rank).collect())
 }
 
 /// Finishes an operation of the whole job; waits until it is complete.
@@ -109,10 +110,9 @@ pub fn finish_gather(gather: &[u8], operation: &Operation, (me, size): (u32, u32
     })
 }
 
-/// Decodes the values of a group's members.
 pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
     if gather.is_empty() {
-        return Ok(alloc::vec![Vec::new(); size as usize]);
+        return Ok(vec![Vec::new(); size as usize]);
     }
     let rows = Rows::read(gather).map_err(|_| Error::Mismatch)?;
     let all: Vec<Vec<u8>> = rows.values().map_while(|value| Some(value.ok()?.to_vec())).collect();
@@ -198,10 +198,120 @@ fn unstuffed(mut value: &[u8]) -> Option<Vec<u8>> {
     Some(content)
 }
 
+/// First and last rank of a run of consecutive ranks.
+pub type Run = (u32, u32);
+
+/// The context from which the contexts of groups of the whole job are derived. It differs from [`WORLD`], because the
+/// ranks' network numbers its groups separately.
+pub const JOB: Context = !WORLD;
+
+/// The context of the group of all ranks for the secondary library of this name: the same on all ranks, and different
+/// for each name.
+pub fn named(name: &[u8]) -> Context {
+    name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
+}
+
+#[derive(Default)]
+pub struct AgentGroups {
+    by_context: BTreeMap<Context, AgentGroup>,
+    /// `children`: number of groups made from the whole job; `defined`: number of all groups defined at the server.
+    children: u32,
+    defined: u32,
+}
+
+impl AgentGroups {
+    /// # Errors
+    /// There is no such group: it was freed.
+    pub fn get(&mut self, context: Context) -> Result<&mut AgentGroup, Error> {
+        self.by_context.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
+    }
+
+    /// The context from which a new group derives its own, and the new group's number; `of`: the group that it is made
+    /// from (`None`: the whole job).
+    pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
+        let Some(context) = of else {
+            self.children += 1;
+            return Ok((JOB, self.children));
+        };
+        let group = self.get(context)?;
+        group.children += 1;
+        Ok((context, group.children))
+    }
+
+    /// Defines a group of ranks at the server, and keeps it under `context`.
+    pub fn define(&mut self, job: &mut Job, context: Context, runs: Vec<Run>) -> Result<(), Error> {
+        let group = AgentGroup::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
+        self.defined += 1;
+        let set = job.server().and_then(|server| server.set_group(group.number, &group.runs, context));
+        set.map_err(Error::Server)?;
+        self.by_context.insert(context, group);
+        Ok(())
+    }
+
+    /// Removes a group. Returns whether the ranks' network has the group too.
+    pub fn free(&mut self, job: &mut Job, context: Context) -> bool {
+        self.by_context.remove(&context).is_some_and(|group| {
+            // If the server is gone, the next wait reports that.
+            let _ = job.server().and_then(|server| server.free_group(group.number));
+            group.is_formed
+        })
+    }
+}
+
+pub struct AgentGroup {
+    /// The server's number for the group.
+    pub number: u32,
+    /// This rank's place among the members.
+    pub me: u32,
+    pub runs: Vec<Run>,
+    /// Number of groups that were made from this one.
+    children: u32,
+    /// Whether the ranks' network has the group too.
+    is_formed: bool,
+}
+
+impl AgentGroup {
+    /// `None`: this rank is not a member.
+    pub fn new(number: u32, rank: u32, runs: Vec<Run>) -> Option<AgentGroup> {
+        let me = ranks_of(&runs).position(|one| one == rank)? as u32;
+        Some(AgentGroup { number, me, runs, children: 0, is_formed: false })
+    }
+
+    pub fn size(&self) -> u32 {
+        self.runs.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
+    pub fn ranks(&self) -> Vec<u32> {
+        ranks_of(&self.runs).collect()
+    }
+
+    /// The ranks of all members if the ranks' network does not have the group yet, which the caller must then form
+    /// there; otherwise `None`.
+    pub fn unformed(&mut self) -> Option<Vec<u32>> {
+        (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
+    }
+}
+
+fn ranks_of(runs: &[Run]) -> impl Iterator<Item = u32> {
+    runs.iter().flat_map(|(first, last)| *first..=*last)
+}
+
+/// Converts ranks to runs; `None`: the ranks are not in ascending order, or form more than `GROUP_RUNS_MAX` runs.
+pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if rank <= *last => return None,
+            Some((_, last)) if rank == *last + 1 => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    Some(runs).filter(|runs| runs.len() <= GROUP_RUNS_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
 
     #[test]
     fn members_are_those_of_the_same_colour_by_key_then_by_rank() {
@@ -215,8 +325,8 @@ mod tests {
         ];
         let values: Vec<Vec<u8>> = all.iter().map(told).collect();
         let of = |rank: usize| members(&values, &all[rank]);
-        assert_eq!((of(0), of(1), of(2)), (Some(vec![3, 0, 4]), Some(vec![1]), Some(vec![])));
-        assert_eq!(members(&[vec![1; 7]], &all[0]), None);
+        assert_eq!((of(0), of(1), of(2)), (Ok(vec![3, 0, 4]), Ok(vec![1]), Ok(vec![])));
+        assert_eq!(members(&[vec![1; 7]], &all[0]), Err(Error::Mismatch));
     }
 
     #[test]
@@ -239,5 +349,20 @@ mod tests {
             assert_eq!(unstuffed(&value), Some(content));
         }
         assert_eq!(unstuffed(&[5, 1]), None);
+    }
+
+    #[test]
+    fn members_are_runs_in_ascending_order() {
+        assert_eq!(runs(&[0, 1, 2, 5, 7, 8]), Some(vec![(0, 2), (5, 5), (7, 8)]));
+        assert_eq!((runs(&[3, 2]), runs(&[3, 3]), runs(&[])), (None, None, Some(vec![])));
+        let scattered: Vec<u32> = (0..=GROUP_RUNS_MAX as u32).map(|at| 2 * at).collect();
+        assert!(runs(&scattered).is_none() && runs(&scattered[1..]).is_some());
+    }
+
+    #[test]
+    fn a_member_has_its_place() {
+        let group = AgentGroup::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
+        assert_eq!((group.me, group.size(), group.ranks()), (4, 6, vec![0, 1, 2, 5, 7, 8]));
+        assert!(AgentGroup::new(1, 3, vec![(0, 2), (5, 5)]).is_none());
     }
 }

@@ -5,7 +5,6 @@ use wireup_capi::codes::Code;
 use wireup_capi::secondary_client::NotJoined;
 use wireup_group::Failure;
 
-/// Why a call has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The connection to the job's server is broken, or the server has refused a request.
@@ -18,14 +17,11 @@ pub enum Error {
     Mismatch,
     /// The time limit has passed; the operation continues.
     TimedOut,
-    /// An argument is invalid.
     Argument,
-    /// The requested item does not exist.
     NotFound,
     /// A member could not make its unique id.
     NoUniqueId,
     /// A secondary library cannot join the job.
     Join(NotJoined),
-    /// libfabric cannot be used.
     Fabric(wireup_fabric::Error),
 }

@@ -1,16 +1,19 @@
 //! Checks what must hold for the connections between ranks, whatever bytes arrive. The fuzz targets `ranks_link` and
 //! `ranks_datagrams` search for violations.
 
-use crate::network::carrier::{Happened, Number};
+#[path = "../../../dev/fuzz/input.rs"]
+mod input;
+
+use crate::network::carrier::{ConnectionEvent, Happened, Number};
 use crate::network::datagrams::endpoint::{Endpoint, Refusal};
 use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
-use crate::network::datagrams::seals::{DATA, QUOTE_LEN, header};
-use crate::network::messages::{Broken, Unframed};
-use crate::network::proof::{Next, Proof, Purpose, SEAL_LEN, Secret, builder, message};
-use crate::network::tcp::stream::{Stream, push_unit, take_unit, unit_left};
+use crate::network::datagrams::open::{DATA, QUOTE_LEN, header};
+use crate::network::messages::Unframed;
+use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, builder, message};
+use crate::network::tcp::link::{Stream, push_unit, take_unit, unit_left};
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
+use input::{byte, some};
 use snow::{HandshakeState, StatelessTransportState};
 
 const SECRET: Secret = [7; 32];
@@ -39,7 +42,7 @@ fn are_units(bytes: &[u8]) {
     assert!(unit_left(left) > 0 && bytes.starts_with(&again) && again.len() + left.len() == bytes.len());
 }
 
-fn accepted(hello: &[u8]) -> Option<Next> {
+fn accepted(hello: &[u8]) -> Option<Proved> {
     Proof::accept(&SECRET, ME).expect("a handshake").on_message(hello).ok()
 }
 
@@ -66,10 +69,10 @@ fn dialler_is_believed_if_right(bytes: &[u8]) {
     let content = &bytes[..bytes.len().min(60)];
     let numbers: Vec<u32> = content.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number)).collect();
     let is_right = content.len() == 16 && numbers[0] != ME && numbers[1] == ME && numbers[2] <= 1;
-    let peer = accepted(&hello(content).1).map(|next| next.proved.peer);
+    let peer = accepted(&hello(content).1).map(|proved| proved.peer);
     assert_eq!(peer, is_right.then(|| numbers[0]));
     let (proof, hello) = dialled();
-    let peer = proof.on_message(&answer(content, &hello).1).ok().map(|next| next.proved.peer);
+    let peer = proof.on_message(&answer(content, &hello).1).ok().map(|proved| proved.peer);
     assert_eq!(peer, (content == PEER.to_le_bytes()).then_some(PEER));
 }
 
@@ -78,9 +81,9 @@ fn dialler_is_believed_if_right(bytes: &[u8]) {
 fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
     let (mut state, hello) = hello(&[PEER, ME, 0, 0].map(u32::to_le_bytes).concat());
     let accepted = accepted(&hello).expect("a rank");
-    state.read_message(&accepted.reply.expect("an answer"), &mut [0; 128]).expect("our own answer");
+    state.read_message(accepted.reply.as_ref().expect("an answer"), &mut [0; 128]).expect("our own answer");
     let mut theirs = state.into_transport_mode().expect("a proved rank");
-    let mut stream = Stream::new(accepted.proved).expect("a proved rank");
+    let mut stream = Stream::new(accepted).expect("a proved rank");
     let mut whole = Unframed { bytes: bytes.to_vec() };
     let (expected, mut messages, mut outcome) = (whole.take_whole(), Vec::new(), Ok(()));
     for piece in bytes.chunks(piece) {
@@ -108,37 +111,13 @@ const ROGUE: u32 = 2;
 /// messages whole, in order, once.
 pub fn ranks_datagrams(input: &[u8]) {
     let mut world = Datagrams::new();
-    let mut input = Bytes(input);
+    let mut input = input;
     for _ in 0..100 {
-        if input.0.is_empty() {
+        if input.is_empty() {
             break;
         }
         world.step(&mut input);
         world.look();
-    }
-}
-
-/// The rest of the input, followed by zeros.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn some(&mut self) -> &'a [u8] {
-        let len = usize::from(self.next()).min(self.0.len());
-        let (some, rest) = self.0.split_at(len);
-        self.0 = rest;
-        some
-    }
-
-    fn number(&mut self) -> u64 {
-        let mut number = [0; 8];
-        number.iter_mut().for_each(|byte| *byte = self.next());
-        u64::from_le_bytes(number)
     }
 }
 
@@ -173,50 +152,47 @@ impl Datagrams {
         }
     }
 
-    fn step(&mut self, input: &mut Bytes<'_>) {
-        let what = input.next();
+    fn step(&mut self, input: &mut &[u8]) {
+        let what = byte(input);
         let me = what >> 7;
         let (now, end) = (self.now, &mut self.ends[usize::from(me)]);
         match what % 16 {
             0 => {
-                end.dial(now, u32::from(1 - me), input.next().into(), vec![vec![1 - me], vec![9]]);
+                end.dial(now, u32::from(1 - me), byte(input).into(), vec![vec![1 - me], vec![9]]);
             }
             1 | 2 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
                 let count = self.messages.entry((me, number)).or_default();
                 // The message contains the number of its connection and its own number.
-                let message = vec![*count; usize::from(input.next()) * 3 + 2];
+                let message = vec![*count; usize::from(byte(input)) * 3 + 2];
                 *count = count.wrapping_add(1);
                 end.send(number, &[&[me, number as u8], &message[..]].concat());
             }
             3..=6 => {
-                let at = usize::from(input.next());
+                let at = usize::from(byte(input));
                 self.deliver(at, |_| {});
             }
             7 => {
-                let (at, byte, bits) = (usize::from(input.next()), usize::from(input.next()), input.next());
+                let (at, byte, bits) = (usize::from(byte(input)), usize::from(byte(input)), byte(input));
                 self.deliver(at, |bytes| {
                     let byte = byte % bytes.len();
                     bytes[byte] ^= bits;
                 });
             }
-            8 => end.on_datagram(now, &[8], input.some()),
+            8 => end.on_datagram(now, &[8], some(input)),
             9 => {
-                self.now += u64::from(input.next()) * 8;
+                self.now += u64::from(byte(input)) * 8;
                 end.on_tick(self.now);
             }
             10 => {
-                let (at, place) = (usize::from(input.next()), [1 - me]);
-                match self.sent.iter().rev().nth(at) {
-                    Some((_, _, bytes)) => {
-                        end.on_refused(now, &place, Refusal::Quotes(&bytes[..bytes.len().min(QUOTE_LEN)]));
-                    }
-                    None => end.on_refused(now, &place, Refusal::Certain),
-                }
+                let (at, place) = (usize::from(byte(input)), [1 - me]);
+                let quoted =
+                    self.sent.iter().rev().nth(at).map(|(_, _, bytes)| bytes[..bytes.len().min(QUOTE_LEN)].into());
+                end.on_refused(now, &place, &quoted.map_or(Refusal::Certain, Refusal::Quotes));
             }
             11 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
-                match input.next() % 4 {
+                match byte(input) % 4 {
                     0 => end.close(number),
                     1 => end.set_paused(number, true),
                     2 => end.set_paused(number, false),
@@ -238,19 +214,19 @@ impl Datagrams {
     }
 
     /// The rogue sends a hello with any content, and with a valid or an arbitrary proof.
-    fn dial_as_rogue(&mut self, input: &mut Bytes<'_>) {
-        let (what, number) = (input.next(), u64::from(input.next()));
+    fn dial_as_rogue(&mut self, input: &mut &[u8]) {
+        let (what, number) = (byte(input), u64::from(byte(input)));
         let content = match what % 4 {
             0 => &[ROGUE, 0, 0, 0].map(u32::to_le_bytes).concat(),
-            _ => input.some(),
+            _ => some(input),
         };
         if content.first_chunk().is_some_and(|from| u32::from_le_bytes(*from) < ROGUE) {
             // Whoever knows the secret can claim to be any rank, so such a hello proves nothing.
             return;
         }
         let (mut state, proof) = hello(&content[..content.len().min(60)]);
-        let proof = if what % 4 == 1 { input.some() } else { &proof };
-        let from = if what % 8 == 7 { u32::from(input.next()) } else { ROGUE };
+        let proof = if what % 4 == 1 { some(input) } else { &proof };
+        let from = if what % 8 == 7 { u32::from(byte(input)) } else { ROGUE };
         let hello = Hello { from, to: 0, number, place: &[ROGUE as u8], proof }.encode(&mut self.codes);
         self.ends[0].on_datagram(self.now, &[ROGUE as u8], &hello);
         self.look();
@@ -267,13 +243,13 @@ impl Datagrams {
     }
 
     /// The rogue sends any sealed content with any counter.
-    fn send_as_rogue(&mut self, input: &mut Bytes<'_>) {
+    fn send_as_rogue(&mut self, input: &mut &[u8]) {
         let Some((number, seals)) = &self.rogue else { return };
-        let counter = match input.next() {
-            255 => input.number().min(u64::MAX - 1),
+        let counter = match byte(input) {
+            255 => u64::from_le_bytes([(); 8].map(|()| byte(input))).min(u64::MAX - 1),
             small => small.into(),
         };
-        let content = input.some();
+        let content = some(input);
         let mut bytes = [&[DATA][..], &number.to_le_bytes(), &counter.to_le_bytes()].concat();
         let begin = bytes.len();
         bytes.resize(begin + content.len() + SEAL_LEN, 0);
@@ -292,17 +268,18 @@ impl Datagrams {
                 self.sent.push((me, to[0], bytes.clone()));
             }
             while let Some(happened) = end.poll() {
-                let (from, bytes) = match happened {
-                    Happened::Proved { number, peer, .. } if peer != ROGUE => {
+                let Happened { number, peer, event } = happened;
+                let bytes = match event {
+                    ConnectionEvent::Proved { .. } if peer != ROGUE => {
                         self.latest[usize::from(me)] = Some(number);
                         continue;
                     }
-                    Happened::Message { from, bytes, .. } if from != ROGUE => (from, bytes),
+                    ConnectionEvent::Message(bytes) if peer != ROGUE => bytes,
                     _ => continue,
                 };
-                assert_eq!(from, u32::from(1 - me), "a message of a rank that is not there");
+                assert_eq!(peer, u32::from(1 - me), "a message of a rank that is not there");
                 let [sender, number, count, rest @ ..] = &bytes[..] else { panic!("a message that nobody has sent") };
-                assert!(u32::from(*sender) == from && rest.iter().all(|byte| byte == count));
+                assert!(u32::from(*sender) == peer && rest.iter().all(|byte| byte == count));
                 let arrived = self.arrived.entry((me, *sender, *number)).or_default();
                 assert_eq!(count, arrived, "a message is missing, or has come twice");
                 *arrived = arrived.wrapping_add(1);

@@ -11,16 +11,16 @@
 //! ```
 //!
 //! `context` is a process's view of its job, `worker` makes progress on what was started there; `agents` builds
-//! collectives from allgathers, `agent_groups` holds the groups for which agents do that, `answers` the answers that
-//! the program has not collected yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it
-//! when it is first needed. `libwireup` is the C interface to this crate.
+//! collectives from allgathers, `answers` holds the answers that the program has not collected yet; `network` carries
+//! the messages of the peers' engine, and `start` makes it when it is first needed. `libwireup` is the C interface to
+//! this crate.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
+#[macro_use]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod agent_groups;
 mod agents;
 mod agreement;
 mod answers;
@@ -28,10 +28,8 @@ mod context;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod lazy_network;
 mod network;
 mod operation;
-mod pairs;
 mod start;
 mod worker;
 

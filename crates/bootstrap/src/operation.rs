@@ -13,27 +13,16 @@ use wireup_wire::shared::rows::Rows;
 /// A collective. Every member of a group must start the same ones in the same order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
+    /// Waits until all members have started it.
     Barrier,
     /// `bytes` is broadcast on the root; on other members, it has the same length and is ignored.
-    Broadcast {
-        root: u32,
-        bytes: Vec<u8>,
-    },
+    Broadcast { root: u32, bytes: Vec<u8> },
     /// `len_max`: maximum length of any member's bytes. `in_memory`: the result is wanted as a [`View`].
-    Allgather {
-        bytes: Vec<u8>,
-        len_max: usize,
-        in_memory: bool,
-    },
-    Allreduce {
-        reduce: Reduce,
-        bytes: Vec<u8>,
-    },
-    Prefix {
-        reduce: Reduce,
-        bytes: Vec<u8>,
-        is_exclusive: bool,
-    },
+    Allgather { bytes: Vec<u8>, len_max: usize, in_memory: bool },
+    /// Combines the numbers of all members.
+    Allreduce { reduce: Reduce, bytes: Vec<u8> },
+    /// Combines the numbers of the members up to this one, or before it if the prefix `is_exclusive`.
+    Prefix { reduce: Reduce, bytes: Vec<u8>, is_exclusive: bool },
     /// One row for each member, in the order of their places.
     Alltoall(Vec<Vec<u8>>),
     /// Sends bytes to the right neighbour; the result is the bytes of the left neighbour.
@@ -43,31 +32,23 @@ pub enum Operation {
 /// What to do with the values that the server has gathered.
 #[derive(Debug)]
 pub enum Then {
+    /// Compute the result of an operation.
     Finish(Operation),
     /// Make the groups of a split. `of`: the context from which their contexts are derived, and the number of this
     /// split.
-    Divide {
-        wanted: Wanted,
-        of: (wireup_group::Context, u32),
-    },
+    Divide { wanted: Wanted, of: (wireup_group::Context, u32) },
 }
 
 /// An operation that was started. Its result can be taken once.
 #[derive(Debug)]
 pub enum Request {
-    Server {
-        id: Id,
-        then: Box<Then>,
-    },
+    /// An exchange of values of the whole job, by its server.
+    Server { id: Id, then: Box<Then> },
+    /// An operation in the network of ranks.
     Peers(wireup_group::Request),
     /// An exchange of values among the members of a group, by the agents. `place`: this rank's place, and the group's
     /// size.
-    Gather {
-        id: u32,
-        context: wireup_group::Context,
-        place: (u32, u32),
-        then: Box<Then>,
-    },
+    Gather { id: u32, context: wireup_group::Context, place: (u32, u32), then: Box<Then> },
     /// A request for a rank's address.
     Address(u32),
     /// A connection for the program's own use.

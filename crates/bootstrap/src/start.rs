@@ -1,4 +1,5 @@
-//! Makes the network of ranks: an exchange among all ranks by the server, then messages among ranks only (S2).
+//! Makes the network of ranks when it is first needed: an exchange among all ranks by the server, then messages among
+//! ranks only (S2).
 //!
 //! ```text
 //!   Auto, with sockets of the server    the server's table of addresses ──► the world: no exchange
@@ -13,24 +14,29 @@
 //! wait for no other rank. With a ring, a rank knows O(log P) addresses and asks other ranks for more; the split of a
 //! ring takes `3 log² P` steps.
 
+use crate::agents;
 use crate::agreement::agree;
 use crate::error::Error;
 use crate::network::proof::of_library;
-use crate::network::{Listener, Network, Transport, known};
+use crate::network::{Listener, Network, SERVER, Transport};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::net::SocketAddr;
 use wireup_capi::job::{Endpoints, Job};
 use wireup_capi::net::{self, Errno, now_ns};
 use wireup_group::algorithms::Wanted;
 use wireup_group::{Context, Done, Peer, Request, WORLD};
 use wireup_wire::hex;
 use wireup_wire::limits::VALUE_LEN_MAX;
+use wireup_wire::rank_address;
 
 /// How the network of ranks is started: how ranks learn each other's addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Start {
     /// The fastest way that the server offers.
+    #[default]
     Auto,
     Allgather,
     Ring,
@@ -43,6 +49,103 @@ pub struct Phases {
     pub ring_ns: u64,
     /// Time from the ring to the group of all ranks.
     pub group_ns: u64,
+}
+
+/// The network of ranks, which is made when it is first needed, and the sockets that the server may have bound for it.
+#[derive(Default)]
+pub struct LazyNetwork {
+    pub start: Start,
+    transport: Transport,
+    connections_max: Option<usize>,
+    /// Addresses at which all ranks listen. `None`: the server was not asked yet; `Some(None)`: the server has bound no
+    /// sockets.
+    book: Option<Option<Arc<Endpoints>>>,
+    /// Whether the sockets that the server has bound are listening; if not, they only reserve their ports.
+    they_listen: bool,
+    /// The network of ranks, and the context of the group of all ranks; `None`: not made yet.
+    made: Option<(Network, Context)>,
+    /// A second group of all ranks, for barriers during fences, if the server answers a fence before all ranks have
+    /// started theirs.
+    pub fences: Option<Context>,
+    /// How long it took to make the network of ranks; 0 without one.
+    pub phases: Phases,
+}
+
+impl LazyNetwork {
+    pub fn new(start: Start, transport: Transport) -> LazyNetwork {
+        LazyNetwork { start, transport, ..LazyNetwork::default() }
+    }
+
+    pub fn made(&self) -> Option<&Network> {
+        self.made.as_ref().map(|(network, _)| network)
+    }
+
+    pub fn made_mut(&mut self) -> Option<&mut Network> {
+        self.made.as_mut().map(|(network, _)| network)
+    }
+
+    /// Makes the network on the first call; returns it with the context of the group of all ranks. Where the server
+    /// does not answer questions for addresses, the first call waits for all ranks.
+    pub fn make(&mut self, job: &mut Job) -> Result<&mut (Network, Context), Error> {
+        if self.made.is_none() {
+            let book = if self.wants_sockets() { self.book(job)?.filter(|_| self.they_listen) } else { None };
+            let (mut network, world, phases) = network(job, self.start, self.transport, book)?;
+            if let Some(open_max) = self.connections_max {
+                network.bound_connections(open_max);
+            }
+            if !agents::fence_waits(job) {
+                self.fences = Some(network.groups.duplicate(world).map_err(Error::Group)?);
+            }
+            (self.made, self.phases) = (Some((network, world)), phases);
+        }
+        self.made.as_mut().ok_or(Error::Mismatch)
+    }
+
+    /// Sets a bound on connections: while more than `open_max` are open, the least recently used ones are closed,
+    /// except those over which an end waits for a message. Has no effect where a connection costs no descriptor.
+    pub fn bound_connections(&mut self, open_max: usize) {
+        self.connections_max = Some(open_max);
+        self.made_mut().into_iter().for_each(|network| network.bound_connections(open_max));
+    }
+
+    /// Whether the network would use the server's sockets, which are TCP sockets, provided that they listen.
+    fn wants_sockets(&self) -> bool {
+        self.start == Start::Auto && self.transport == Transport::Tcp
+    }
+
+    /// The ports of all ranks, if the server has bound sockets for them; waits until all nodes have bound theirs.
+    fn book(&mut self, job: &mut Job) -> Result<Option<Arc<Endpoints>>, Error> {
+        if let Some(book) = &self.book {
+            return Ok(book.clone());
+        }
+        // The server binds no sockets for a secondary library.
+        let is_secondary = !job.name.is_empty();
+        let book = if is_secondary { None } else { job.bound_endpoints().map_err(Error::Server)?.map(Arc::new) };
+        if let Some(socket) = book.as_ref().and_then(|book| book.listening()) {
+            self.they_listen = net::listens(socket).map_err(system)?;
+        }
+        Ok(self.book.insert(book).clone())
+    }
+
+    /// The socket that the server has bound for this rank; `None`: it has bound none, or the network uses it.
+    pub fn listening(&mut self, job: &mut Job) -> Result<Option<c_int>, Error> {
+        let book = self.book(job)?;
+        let is_used = self.wants_sockets() && self.they_listen;
+        Ok(book.filter(|_| !is_used).and_then(|book| book.listening()))
+    }
+
+    /// The addresses of the socket that the server has bound for a rank, best first; `None`: it has bound none, or
+    /// there is no such rank. Sockets that do not listen have the same addresses on all ranks, the ones for other
+    /// hosts, because the program's own sockets may listen at one of them.
+    pub fn listens_at(&mut self, job: &mut Job, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
+        let Some(book) = self.book(job)? else { return Ok(None) };
+        let Some(address) = book.address(rank) else { return Ok(None) };
+        if !self.they_listen {
+            return Ok(Some(rank_address::for_all(&address)));
+        }
+        let host = book.address(job.rank).as_deref().and_then(rank_address::host);
+        Ok(host.map(|host| rank_address::candidates(&address, host)))
+    }
 }
 
 /// The name under which ranks publish the addresses of this library; a secondary library has a name of its own.
@@ -74,23 +177,22 @@ pub fn network(
     if let Some(book) = bound {
         let listening = net::inherited(book.listening().unwrap_or(-1)).map_err(system)?;
         let address = book.address(job.rank).unwrap_or_default();
-        let network = with_book(job, Listener::bound(listening, address), book)?;
+        let network = with_book(job, Listener::bound(listening, &address), book)?;
         return Ok((network, WORLD, phases(begin)));
     }
     let listener = Listener::new(transport)?;
+    let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
     if start == Start::Auto && job.answers_questions() {
         let name = address_name(job);
-        let book = job.told_endpoints(&name, &listener.address()).map_err(Error::Server)?;
+        let book = job.told_endpoints(&name, &listener.address).map_err(Error::Server)?;
         let told = now_ns();
         let mut network = with_book(job, listener, Arc::new(book))?;
         // The neighbours' addresses are needed soon, and their requests detect differing transports: if ranks use more
         // than one, some rank has a neighbour with another transport.
-        let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
         neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
         return Ok((network, WORLD, phases(told)));
     }
-    let own = [&job.rank.to_le_bytes()[..], &listener.address()].concat();
-    let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
+    let own = [&job.rank.to_le_bytes()[..], &listener.address].concat();
     let (place, secret, sides) = if start == Start::Ring {
         let secret = agree((job.rank, job.size), &[], &[], &mut |text, whose| exchange(job, text, whose))?.0;
         let ring = job.ring(&hex::encode(&own)).map_err(Error::Server)?;
@@ -131,15 +233,16 @@ fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<
     let secret = of_library(&book.secret, &job.name).map_err(|_| Error::System(0))?;
     let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
-    network.groups.form_whole(WORLD, (job.rank, job.size), true, &|rank| known(&book, rank));
     network.use_endpoints(book);
+    let Network { groups, book, .. } = &mut network;
+    groups.form_whole(WORLD, (job.rank, job.size), true, &|rank| Peer { rank, address: book.told(rank) });
     network.pump();
     Ok(network)
 }
 
 fn watch_server(network: &Network, job: &mut Job) -> Result<(), Error> {
     let Ok(server) = job.server() else { return Ok(()) };
-    network.watch_server(server.socket().fd()).map_err(system)
+    network.epoll().watch(server.socket().fd(), SERVER, false, true).map_err(system)
 }
 
 fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {

@@ -2,14 +2,12 @@
 
 use crate::answers::Answers;
 use crate::error::Error;
-use crate::lazy_network::LazyNetwork;
 use crate::network::{Counts, Key, Network};
 use crate::operation::{Request, Then};
-use crate::start::address_name;
+use crate::start::{LazyNetwork, address_name};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use core::net::SocketAddr;
 use wireup_capi::codes::Code;
 use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Job};
 use wireup_capi::net::now_ms;
@@ -54,19 +52,8 @@ impl Worker {
         self.lazy_network.make(&mut self.job)
     }
 
-    /// The network of ranks, if it was made.
     fn made(&mut self) -> Option<&mut Network> {
         self.lazy_network.made_mut()
-    }
-
-    /// See [`LazyNetwork::listening`].
-    pub fn listening(&mut self) -> Result<Option<c_int>, Error> {
-        self.lazy_network.listening(&mut self.job)
-    }
-
-    /// See [`LazyNetwork::listens_at`].
-    pub fn listens_at(&mut self, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
-        self.lazy_network.listens_at(&mut self.job, rank)
     }
 
     pub fn counts(&self) -> Counts {
@@ -77,7 +64,7 @@ impl Worker {
     /// when the network of ranks is made.
     pub fn fd(&mut self) -> Option<c_int> {
         match self.lazy_network.made() {
-            Some(network) => Some(network.fd()),
+            Some(network) => Some(network.epoll().fd()),
             None => self.job.server().ok().map(|server| server.socket().fd()),
         }
     }
@@ -85,7 +72,7 @@ impl Worker {
     /// The descriptor of the network of ranks, and the time after which [`Worker::progress`] must be called even if it
     /// is not readable (ms; negative: without limit). `None`: there is no network yet.
     pub fn watched(&self) -> Option<(c_int, c_int)> {
-        self.lazy_network.made().map(|network| (network.fd(), network.limit(-1)))
+        self.lazy_network.made().map(|network| (network.epoll().fd(), network.limit(-1)))
     }
 
     /// Publishes this rank's address in a network of the program's own; possible once per name.
@@ -102,7 +89,6 @@ impl Worker {
         self.last
     }
 
-    /// Requests a rank's address in a network of the program's own.
     pub fn address(&mut self, network: &[u8], rank: u32) -> Result<Request, Error> {
         if rank >= self.job.size || network.len() > ADDRESS_NAME_LEN_MAX {
             return Err(Error::Argument);
@@ -152,7 +138,6 @@ impl Worker {
         Ok(Request::Gather { id, context, place, then: Box::new(then) })
     }
 
-    /// Takes the values that the members of a group have exchanged.
     pub fn take_gather(&mut self, id: u32) -> Result<Gather, Error> {
         self.gathers.take(id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)
     }
@@ -165,13 +150,12 @@ impl Worker {
     }
 
     pub fn take_connection(&mut self, key: Key) -> Result<Done, Error> {
-        let made = self.made().and_then(|network| network.plain.take(key));
-        let socket = made.ok_or(Error::Argument)?.map_err(|_| self.failure(Failure::Lost { rank: key.0 }))?;
+        let made = self.made().and_then(|network| network.plain.made.take(key)).ok_or(Error::Argument)?;
+        let socket = made.ok_or_else(|| self.failure(Failure::Lost { rank: key.0 }))?;
         let fd = socket.into_blocking().map_err(|error| Error::System(error.0))?;
         Ok(Done::Bytes(fd.to_ne_bytes().into()))
     }
 
-    /// Takes the result of a request of the network of ranks.
     pub fn take_done(&mut self, request: wireup_group::Request) -> Result<Done, Error> {
         let done = self.made().and_then(|network| network.results.take(request)).ok_or(Error::Argument)?;
         if matches!(done, Err(Failure::Lost { .. })) {
@@ -183,7 +167,9 @@ impl Worker {
     /// Converts the failure of a group's operation: the loss of a rank with another transport is a mismatch.
     fn failure(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Lost { rank } if self.lazy_network.made().is_some_and(|network| network.book.is_misfit(rank)) => {
+            Failure::Lost { rank }
+                if self.lazy_network.made().is_some_and(|network| network.book.misfits.contains(&rank)) =>
+            {
                 Error::Mismatch
             }
             failure => Error::Group(failure),
@@ -199,7 +185,6 @@ impl Worker {
         }
     }
 
-    /// Whether messages wait for connections to other ranks.
     fn has_waiting(&self) -> bool {
         self.lazy_network.made().is_some_and(Network::has_waiting)
     }
@@ -210,7 +195,7 @@ impl Worker {
         let Worker { job, lazy_network, .. } = self;
         let Some(network) = lazy_network.made_mut() else { return is_answered };
         network.pump();
-        let wanted = network.book.take_wanted();
+        let wanted = core::mem::take(&mut network.book.wanted);
         if !wanted.is_empty() {
             let name = address_name(job);
             let asked = job.server().and_then(|server| {
@@ -245,7 +230,6 @@ impl Worker {
         is_answered
     }
 
-    /// Makes progress without waiting.
     pub fn progress(&mut self) {
         self.progress_for(0);
     }
@@ -268,7 +252,7 @@ impl Worker {
             && !job.take_answers()
             && let Ok(server) = job.server()
         {
-            network.forget_server(server.socket().fd());
+            network.epoll().forget(server.socket().fd());
             network.on_unanswered();
         }
         self.pump();
@@ -287,11 +271,10 @@ impl Worker {
             Request::Peers(request) => self.lazy_network.made().is_none_or(|network| network.results.is_over(*request)),
             Request::Gather { id, .. } => self.gathers.is_over(*id) || self.is_unserved(),
             Request::Address(id) => self.addresses.is_over(*id) || self.is_unserved(),
-            Request::Connection(key) => self.lazy_network.made().is_none_or(|network| network.plain.is_over(*key)),
+            Request::Connection(key) => self.lazy_network.made().is_none_or(|network| network.plain.made.is_over(*key)),
         }
     }
 
-    /// Whether the connection to the server is broken.
     fn is_unserved(&mut self) -> bool {
         self.job.server().is_ok_and(|server| server.link.is_broken())
     }
@@ -352,17 +335,14 @@ impl Worker {
         const GOODBYE_MS_MAX: u64 = 1_000;
         self.made().into_iter().for_each(|network| network.groups.is_leaving = true);
         self.pump();
-        while self.gathering > 0 && !self.is_unserved() {
-            self.progress_for(-1);
-        }
-        while self.has_waiting() {
+        while self.gathering > 0 && !self.is_unserved() || self.has_waiting() {
             self.progress_for(-1);
         }
         if let Some(network) = self.lazy_network.made_mut() {
             // Messages of the server are read only after the network of ranks was left; if its descriptor were still
             // watched, it would stay readable, and every wait would return at once.
             if let Ok(server) = self.job.server() {
-                network.forget_server(server.socket().fd());
+                network.epoll().forget(server.socket().fd());
             }
             network.leave(GOODBYE_MS_MAX);
         }

@@ -8,10 +8,9 @@
 //! links at all powers of two on both sides, a search takes at most `ceil(log2 P / 2)` questions: any distance is a sum
 //! of signed powers of two of which no two are consecutive.
 
-use crate::algorithms::{push_peer, take_peer};
-use crate::collectives::Send;
-use crate::message::{Malformed, Message, MessageKind};
-use crate::request::{Context, Request};
+use crate::collectives::Sends;
+use crate::message::{Malformed, Message, MessageKind, decode_peer, encode_peer};
+use crate::outbox::{Context, Request};
 use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,7 +18,6 @@ use alloc::vec::Vec;
 /// A request or message that waits until the address of a member is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Waiter {
-    /// A request for the address itself.
     Address(Request),
     /// Send this message to the member once its address is known, which completes the request.
     Message(Request, Vec<u8>),
@@ -43,20 +41,19 @@ pub struct Addresses {
     /// Addresses received in answers, by the member's place in the group. Members whose addresses are in the group's
     /// `Shape` are left out.
     cached: BTreeMap<u32, Peer>,
-    /// Questions that are not answered yet, by question number.
-    questions: BTreeMap<u32, Question>,
+    /// Searches in progress, by the place of the member that is searched for.
+    searches: BTreeMap<u32, Search>,
+    /// Number of the latest search.
     last: u32,
-    /// Number of questions sent since the last call of [`Addresses::take_asked`].
-    asked: u64,
-    /// Requests and messages that wait for the address of a member, by the member's place.
-    waiting: BTreeMap<u32, Vec<Waiter>>,
 }
 
-struct Question {
-    member: u32,
+/// A question that is not answered yet.
+struct Search {
+    number: u32,
     distance: u32,
     /// The place in the group of the member that was asked; `None`: nobody was asked yet.
     asked: Option<u32>,
+    waiters: Vec<Waiter>,
 }
 
 impl Addresses {
@@ -71,50 +68,41 @@ impl Addresses {
     }
 
     /// Adds `waiter` to the waiters for this member's address. The first waiter for a member sends a question.
-    pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Vec<Send>) {
-        let waiting = self.waiting.entry(member).or_default();
-        waiting.push(waiter);
-        if waiting.len() == 1 {
-            self.last = self.last.wrapping_add(1);
-            let (number, distance) = (self.last, u32::MAX);
-            self.questions.insert(number, Question { member, distance, asked: None });
-            self.repeat(context, shape, number, out);
+    pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Sends) {
+        if let Some(search) = self.searches.get_mut(&member) {
+            return search.waiters.push(waiter);
         }
+        self.last = self.last.wrapping_add(1);
+        let search = Search { number: self.last, distance: u32::MAX, asked: None, waiters: vec![waiter] };
+        self.searches.insert(member, search);
+        self.repeat(context, shape, member, out);
     }
 
     /// The members to which a question was sent that they have not answered yet.
     pub fn asked<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
-        self.questions.values().filter_map(|question| self.get(shape, question.asked?))
-    }
-
-    /// Returns the number of questions sent since the last call.
-    pub fn take_asked(&mut self) -> u64 {
-        core::mem::take(&mut self.asked)
+        self.searches.values().filter_map(|search| self.get(shape, search.asked?))
     }
 
     /// Whether a message or request waits for this member's address: a new message must then queue behind it.
     pub fn is_awaited(&self, member: u32) -> bool {
-        self.waiting.contains_key(&member)
+        self.searches.contains_key(&member)
     }
 
-    /// Removes and returns the waiters for a member's address.
     pub fn take_waiting(&mut self, member: u32) -> Vec<Waiter> {
-        self.waiting.remove(&member).unwrap_or_default()
+        self.searches.remove(&member).map_or_else(Vec::new, |search| search.waiters)
     }
 
     /// Gives up all searches; returns the requests that waited for them.
     pub fn stop(&mut self) -> Vec<Request> {
-        self.questions.clear();
-        let waiting = core::mem::take(&mut self.waiting).into_values().flatten();
-        waiting.filter_map(|waiter| waiter.request()).collect()
+        let searches = core::mem::take(&mut self.searches).into_values();
+        searches.flat_map(|search| search.waiters).filter_map(|waiter| waiter.request()).collect()
     }
 
     /// Answers another member's question: with the peer that it asks for, or with the known peer nearest to that one.
     pub fn answer(&self, context: u64, shape: &Shape, (member, question): (u32, u32)) -> Option<Vec<u8>> {
         let (place, peer) = self.nearest(shape, member)?;
-        let mut payload = Vec::new();
-        push_peer(&mut payload, peer);
-        Some(Message { context, kind: MessageKind::ThereIs { member: place, question }, payload: &payload }.encode())
+        let kind = MessageKind::ThereIs { member: place, question };
+        Some(Message { context, kind, payload: &encode_peer(peer) }.encode())
     }
 
     /// Handles an answer. Returns the peer in it, and the peer's place if it is the member that was searched for;
@@ -127,34 +115,33 @@ impl Addresses {
         context: u64,
         shape: &Shape,
         (place, number): (u32, u32),
-        mut payload: &[u8],
-        out: &mut Vec<Send>,
+        payload: &[u8],
+        out: &mut Sends,
     ) -> Result<(Peer, Option<u32>), Malformed> {
-        let question = self.questions.get_mut(&number).ok_or(Malformed)?;
-        let peer = take_peer(&mut payload)?;
-        let member = question.member;
+        let (&member, search) = self.searches.iter().find(|(_, search)| search.number == number).ok_or(Malformed)?;
+        let peer = decode_peer(payload)?;
         let is_member = place < shape.size && place != shape.me;
-        if !is_member || !payload.is_empty() || distance(shape, place, member) >= question.distance {
+        if !is_member || distance(shape, place, member) >= search.distance {
             return Err(Malformed);
         }
         self.cached.insert(place, peer.clone());
         if place == member {
-            self.questions.remove(&number);
             return Ok((peer, Some(member)));
         }
-        self.repeat(context, shape, number, out);
+        self.repeat(context, shape, member, out);
         Ok((peer, None))
     }
 
     /// Sends the question to the known member that is nearest to the one searched for.
-    fn repeat(&mut self, context: u64, shape: &Shape, number: u32, out: &mut Vec<Send>) {
-        let Some(member) = self.questions.get(&number).map(|question| question.member) else { return };
+    fn repeat(&mut self, context: u64, shape: &Shape, member: u32, out: &mut Sends) {
         let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };
-        let distance = distance(shape, place, member);
-        self.questions.insert(number, Question { member, distance, asked: Some(place) });
-        let message = Message { context, kind: MessageKind::WhereIs { member, question: number }, payload: &[] };
-        out.push((rank, message.encode()));
-        self.asked += 1;
+        let Some(search) = self.searches.get_mut(&member) else { return };
+        (search.distance, search.asked) = (distance(shape, place, member), Some(place));
+        let kind = MessageKind::WhereIs { member, question: search.number };
+        let message = Message { context, kind, payload: &[] };
+        out.messages.push((rank, message.encode()));
+        out.counts.questions += 1;
+        out.counts.rounds += 1;
     }
 
     /// The known member that is nearest to `member`, which may be `member` itself.

@@ -75,10 +75,10 @@ pub struct Connections {
     closed: BTreeMap<u32, u32>,
     open: usize,
     uses: u64,
-    is_leaving: bool,
+    /// Whether this rank has said goodbye to all its peers.
+    pub is_leaving: bool,
 }
 
-/// How to send messages to a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     Open(Number),
@@ -115,7 +115,6 @@ impl Connections {
         self.closed.get(&peer).copied().unwrap_or(0)
     }
 
-    /// Records that the caller is dialling rank `to`.
     pub fn on_dial(&mut self, to: u32, number: Number) {
         self.put(to, State::Dialling(number));
     }
@@ -174,17 +173,6 @@ impl Connections {
         is_current && !self.is_leaving
     }
 
-    /// Records that this rank has said goodbye to all its peers.
-    pub fn on_leaving(&mut self) {
-        self.is_leaving = true;
-    }
-
-    /// Whether this rank has said goodbye to all its peers.
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
-    /// Records that a peer has said goodbye.
     pub fn on_left(&mut self, peer: u32) {
         self.put(peer, State::Left);
     }
@@ -248,7 +236,6 @@ impl Connections {
         true
     }
 
-    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.open
     }

@@ -8,10 +8,9 @@
 //! derive the same context.
 
 use crate::message::{Malformed, Message, MessageKind};
-use crate::outbox::Outbox;
-use crate::request::{Context, Failure, Request, derived};
+use crate::outbox::{Context, Failure, Outbox, Request, derived};
 use crate::shape::Peer;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Maximum number of announcements kept for groups that this process has not begun to create. Chosen: far more groups
@@ -33,7 +32,7 @@ pub struct Announcement {
     pub context: Context,
 }
 
-/// A group that is being created.
+#[derive(Clone)]
 pub struct Creation {
     pub request: Request,
     /// The existing group whose members create this one.
@@ -54,23 +53,16 @@ pub struct Creations {
     /// Groups for which a neighbour's address or its matching announcement is missing.
     in_progress: Vec<Creation>,
     /// Groups whose graph is being built.
-    building: Vec<Building>,
+    building: Vec<Creation>,
     /// Groups given up before both neighbours' addresses were known: context, reason, number of neighbours still to be
     /// informed.
     ended: Vec<(Context, Failure, usize)>,
     /// Announcements of groups that this process has not begun to create: sender, existing group, announcement.
     early: Vec<(Sender, Context, Announcement)>,
-    /// For an existing group, the hash of a name and the hash of a list: number of groups created with these, less one.
-    made: Vec<(Context, u64, u64, u32)>,
+    /// Number of groups created, by the existing group, the hash of the name and the hash of the list.
+    made: BTreeMap<(Context, u64, u64), u32>,
 }
 
-struct Building {
-    of: Context,
-    own: Announcement,
-    members: Vec<u32>,
-}
-
-/// A group whose creation this process has started.
 pub struct Begun {
     pub context: Context,
     /// The left and the right neighbour's place in the existing group; `None`: this process is the only member.
@@ -79,17 +71,14 @@ pub struct Begun {
     pub heard: Vec<(Sender, Heard)>,
 }
 
-/// What follows from an announcement that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
+    /// Nothing yet: the announcement is kept.
     Nothing,
     /// Both neighbours of this group may now have agreed.
     Agreed(Context),
     /// The sender has another list of members for a group that this process creates.
-    Disagrees {
-        own: Context,
-        others: Context,
-    },
+    Disagrees { own: Context, others: Context },
 }
 
 impl Announcement {
@@ -108,7 +97,6 @@ impl Announcement {
 }
 
 impl Creation {
-    /// The neighbours whose addresses are known.
     pub fn found(&self) -> impl Iterator<Item = &Peer> {
         [&self.left, &self.right].into_iter().flatten()
     }
@@ -153,11 +141,10 @@ impl Creations {
         let creation =
             Creation { request, of, own, me: me as u32, members, left: None, right: None, agreed: BTreeSet::new() };
         self.in_progress.push(creation);
-        let concerns =
-            |(_, through, heard): &mut (Sender, Context, Announcement)| *through == of && heard.name == own.name;
-        let early: Vec<(Sender, Context, Announcement)> = self.early.extract_if(.., concerns).collect();
-        let heard =
-            early.into_iter().filter_map(|(from, of, heard)| Some((from, self.hear(from, of, heard).ok()?))).collect();
+        let early = self.early.extract_if(.., |(_, through, heard)| *through == of && heard.name == own.name);
+        let early: Vec<(Sender, Context, Announcement)> = early.collect();
+        let heard = early.into_iter().filter_map(|(from, of, heard)| Some((from, self.hear(from, of, heard).ok()?)));
+        let heard = heard.collect();
         Ok(Begun { context, neighbours, heard })
     }
 
@@ -165,15 +152,9 @@ impl Creations {
     fn announcement(&mut self, of: Context, name: &[u8], members: &[u32]) -> Announcement {
         let members = hash(members.iter().flat_map(|member| member.to_le_bytes()));
         let name = hash(name.iter().copied());
-        let known = self.made.iter_mut().find(|known| (known.0, known.1, known.2) == (of, name, members));
-        let made = known.map(|(.., made)| {
-            *made += 1;
-            *made
-        });
-        if made.is_none() {
-            self.made.push((of, name, members, 0));
-        }
-        let context = derived(derived(of, 0, u32::MAX) ^ name, made.unwrap_or_default(), u32::MAX) ^ members;
+        let made = self.made.entry((of, name, members)).or_default();
+        let context = derived(derived(of, 0, u32::MAX) ^ name, *made, u32::MAX) ^ members;
+        *made += 1;
         Announcement { name, members, context }
     }
 
@@ -187,11 +168,10 @@ impl Creations {
         let (left, right) = self.in_progress[at].complete()?;
         let (left, right) = (left.clone(), right.clone());
         let creation = self.in_progress.swap_remove(at);
-        self.building.push(Building { of: creation.of, own: creation.own, members: creation.members.clone() });
+        self.building.push(creation.clone());
         Some((creation, left, right))
     }
 
-    /// The ranks whose announcements the groups being created wait for.
     pub fn awaited(&self) -> impl Iterator<Item = u32> {
         self.in_progress.iter().flat_map(Creation::awaited)
     }
@@ -240,7 +220,6 @@ impl Creations {
         }
     }
 
-    /// Contexts of the groups being made for which `is_wanted` is true.
     pub fn find(&self, is_wanted: impl Fn(&Creation) -> bool) -> Vec<Context> {
         self.in_progress.iter().filter(|creation| is_wanted(creation)).map(|creation| creation.own.context).collect()
     }
@@ -254,13 +233,13 @@ impl Creations {
             creation.agreed.insert(from.rank);
             return Ok(Heard::Agreed(heard.context));
         }
-        let begun = self.in_progress.iter().map(|creation| (creation.of, creation.own, &creation.members[..]));
-        let building = self.building.iter().map(|building| (building.of, building.own, &building.members[..]));
-        let differs = |(of_own, own, members): &(Context, Announcement, &[u32])| {
-            (*of_own, own.name) == (of, heard.name) && own.members != heard.members && members.contains(&from.place)
+        let differs = |creation: &&Creation| {
+            (creation.of, creation.own.name) == (of, heard.name)
+                && creation.own.members != heard.members
+                && creation.members.contains(&from.place)
         };
-        if let Some((_, own, _)) = begun.chain(building).find(differs) {
-            return Ok(Heard::Disagrees { own: own.context, others: heard.context });
+        if let Some(creation) = self.in_progress.iter().chain(&self.building).find(differs) {
+            return Ok(Heard::Disagrees { own: creation.own.context, others: heard.context });
         }
         if self.early.len() >= EARLY_MAX {
             return Err(Malformed);

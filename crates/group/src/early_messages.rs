@@ -1,8 +1,7 @@
 //! Keeps messages of groups that do not exist in this process yet, and drops messages of groups that were given up.
 
-use crate::message;
-use crate::request::Context;
-use alloc::collections::VecDeque;
+use crate::outbox::Context;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 /// Maximum number of given-up groups whose contexts are remembered, so that their late messages are dropped.
@@ -10,8 +9,8 @@ const GONE_MAX: usize = 1024;
 
 #[derive(Default)]
 pub struct EarlyMessages {
-    /// Messages kept, each with the rank of its sender.
-    kept: Vec<(u32, Vec<u8>)>,
+    /// Messages kept, by group, each with the rank of its sender.
+    kept: BTreeMap<Context, Vec<(u32, Vec<u8>)>>,
     bytes: usize,
     gone: VecDeque<Context>,
 }
@@ -21,15 +20,12 @@ impl EarlyMessages {
     pub fn keep(&mut self, from: u32, context: Context, bytes: &[u8]) {
         if !self.gone.contains(&context) {
             self.bytes += bytes.len();
-            self.kept.push((from, bytes.to_vec()));
+            self.kept.entry(context).or_default().push((from, bytes.to_vec()));
         }
     }
 
-    /// Removes and returns the messages kept for a group, which exists now.
     pub fn take(&mut self, context: Context) -> Vec<(u32, Vec<u8>)> {
-        let is_of_group =
-            |(_, bytes): &mut (u32, Vec<u8>)| message::decode(bytes).is_ok_and(|message| message.context == context);
-        let taken: Vec<(u32, Vec<u8>)> = self.kept.extract_if(.., is_of_group).collect();
+        let taken = self.kept.remove(&context).unwrap_or_default();
         self.bytes -= taken.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         taken
     }
@@ -47,7 +43,7 @@ impl EarlyMessages {
     }
 
     pub fn bytes_of(&self, rank: u32) -> usize {
-        self.kept.iter().filter(|(from, _)| *from == rank).map(|(_, bytes)| bytes.len()).sum()
+        self.kept.values().flatten().filter(|(from, _)| *from == rank).map(|(_, bytes)| bytes.len()).sum()
     }
 }
 

@@ -1,14 +1,17 @@
 //! Checks what must hold for members of a group, whatever messages other ranks send them. The fuzz target `group`
 //! searches for violations.
 
+#[path = "../../../dev/fuzz/input.rs"]
+mod input;
+
 use crate::algorithms::{Algorithm, Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
 use crate::in_memory::{Ranks, Wrong};
 use crate::message;
 use crate::reduce::{Number, Op, Reduce};
 use crate::{Context, Done, Peer, Request, WORLD};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
+use input::{byte, some};
 
 /// Runs a group as the input says: its first byte gives the number of ranks, and each step that a rank takes reads a
 /// few more bytes.
@@ -19,11 +22,11 @@ pub fn group(input: &[u8]) {
     if let Ok(message) = message::decode(input) {
         assert_eq!(message.encode(), input, "a message that decodes is the encoded one");
     }
-    let mut input = Bytes(input);
-    let size = u32::from(input.next() % 9 + 1);
+    let mut input = input;
+    let size = u32::from(byte(&mut input) % 9 + 1);
     let mut world = World::new(size);
     for _ in 0..200 {
-        if input.0.is_empty() {
+        if input.is_empty() {
             break;
         }
         world.step(&mut input);
@@ -31,29 +34,11 @@ pub fn group(input: &[u8]) {
     world.end();
 }
 
-/// The rest of the input, followed by zeros.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    /// Reads a number: usually below 255, sometimes any `u32`.
-    fn number(&mut self) -> u32 {
-        match self.next() {
-            255 => u32::from_le_bytes([self.next(), self.next(), self.next(), self.next()]),
-            small => small.into(),
-        }
-    }
-
-    fn some(&mut self) -> &'a [u8] {
-        let len = usize::from(self.next()).min(self.0.len());
-        let (some, rest) = self.0.split_at(len);
-        self.0 = rest;
-        some
+/// Reads a number: usually below 255, sometimes any `u32`.
+fn number(input: &mut &[u8]) -> u32 {
+    match byte(input) {
+        255 => u32::from_le_bytes([byte(input), byte(input), byte(input), byte(input)]),
+        small => small.into(),
     }
 }
 
@@ -85,10 +70,10 @@ impl World {
         world
     }
 
-    fn step(&mut self, input: &mut Bytes<'_>) {
-        match input.next() % 8 {
+    fn step(&mut self, input: &mut &[u8]) {
+        match byte(input) % 8 {
             0..=2 => {
-                let place = usize::from(input.next()) % self.ranks.under_way().len().max(1);
+                let place = usize::from(byte(input)) % self.ranks.under_way.len().max(1);
                 let delivered = self.ranks.deliver(place).map(drop);
                 self.check(delivered);
             }
@@ -96,7 +81,7 @@ impl World {
             4 => self.start_collective(input),
             5 => self.start_between_two(input),
             6 => {
-                let what = input.next();
+                let what = byte(input);
                 let rank = u32::from(what) % self.size;
                 self.is_disturbed = true;
                 match what >> 7 {
@@ -109,22 +94,22 @@ impl World {
     }
 
     /// Injects a message that no member has sent: random bytes, or a message in flight with one byte changed.
-    fn inject(&mut self, input: &mut Bytes<'_>) {
-        let (to, from) = (input.number() % self.size, input.number());
+    fn inject(&mut self, input: &mut &[u8]) {
+        let (to, from) = (number(input) % self.size, number(input));
         let context = self.context(input);
-        let bytes = match self.ranks.under_way().get(usize::from(input.next())) {
+        let bytes = match self.ranks.under_way.get(usize::from(byte(input))) {
             Some(other) => {
                 let mut bytes = other.message.clone();
-                let at = input.number() as usize % bytes.len();
-                bytes[at] ^= input.next();
+                let at = number(input) as usize % bytes.len();
+                bytes[at] ^= byte(input);
                 bytes
             }
             None => {
-                let (kind, a, b) = (input.next(), input.number(), input.number());
+                let (kind, a, b) = (byte(input), number(input), number(input));
                 let mut bytes = vec![kind % 8];
                 bytes.extend_from_slice(&context.to_le_bytes());
                 bytes.extend([a, b].iter().flat_map(|number| number.to_le_bytes()));
-                bytes.extend_from_slice(input.some());
+                bytes.extend_from_slice(some(input));
                 bytes
             }
         };
@@ -137,9 +122,9 @@ impl World {
         self.collect(to);
     }
 
-    fn start_collective(&mut self, input: &mut Bytes<'_>) {
-        let (of, what, root) = (self.context(input), input.next(), u32::from(input.next()) % self.size);
-        let value = input.some();
+    fn start_collective(&mut self, input: &mut &[u8]) {
+        let (of, what, root) = (self.context(input), byte(input), u32::from(byte(input)) % self.size);
+        let value = some(input);
         let members: Vec<u32> = (0..self.size).filter(|rank| self.has_formed(*rank)).collect();
         if members.len() < self.size as usize && !self.is_disturbed {
             return;
@@ -179,9 +164,9 @@ impl World {
     }
 
     /// Starts a tagged message between two members and its receive, or a group of the two, or a search for an address.
-    fn start_between_two(&mut self, input: &mut Bytes<'_>) {
-        let (of, what) = (self.context(input), input.next());
-        let (one, other) = (u32::from(input.next()) % self.size, u32::from(input.next()) % self.size);
+    fn start_between_two(&mut self, input: &mut &[u8]) {
+        let (of, what) = (self.context(input), byte(input));
+        let (one, other) = (u32::from(byte(input)) % self.size, u32::from(byte(input)) % self.size);
         if !self.has_formed(one) || !self.has_formed(other) {
             return;
         }
@@ -189,13 +174,13 @@ impl World {
         let mut started = Vec::new();
         match what % 3 {
             0 => {
-                let tag = input.number();
-                started.push((one, members[one as usize].send_tagged(other, of, tag, input.some())));
+                let tag = number(input);
+                started.push((one, members[one as usize].send_tagged(other, of, tag, some(input))));
                 started.push((other, members[other as usize].receive_tagged(one, of, tag)));
             }
             1 => started.push((one, members[one as usize].locate(of, other))),
             _ => {
-                let (list, name) = ([one, other], input.some());
+                let (list, name) = ([one, other], some(input));
                 let list = if one == other { &list[..1] } else { &list };
                 started.extend(list.iter().map(|me| (*me, members[*me as usize].create(of, list, name))));
             }
@@ -210,12 +195,12 @@ impl World {
         matches!(self.ranks.results.get(&self.started[rank as usize]), Some(Ok(Done::Group(Some(WORLD)))))
     }
 
-    fn context(&self, input: &mut Bytes<'_>) -> Context {
-        self.contexts[usize::from(input.next()) % self.contexts.len()]
+    fn context(&self, input: &mut &[u8]) -> Context {
+        self.contexts[usize::from(byte(input)) % self.contexts.len()]
     }
 
     fn settle(&mut self) {
-        while !self.ranks.under_way().is_empty() {
+        while !self.ranks.under_way.is_empty() {
             let delivered = self.ranks.deliver(0).map(drop);
             self.check(delivered);
         }

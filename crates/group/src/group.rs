@@ -1,22 +1,17 @@
 //! One group of a process: its collectives, the addresses of its members, and tagged messages between two members.
 
 use crate::addresses::Addresses;
-use crate::algorithms::Algorithm;
-use crate::collectives::{Collectives, Over, Send};
-use crate::outbox::{Outbox, Output};
-use crate::request::{Context, Failure, Request};
+use crate::collectives::Collectives;
+use crate::outbox::{Context, Failure, Outbox, Output, Request};
 use crate::shape::{Peer, Shape};
 use crate::tagged::Tagged;
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 pub struct Group {
     pub collectives: Collectives,
     pub addresses: Addresses,
     pub tagged: Tagged,
-    /// The callers' requests that wait for collectives, by the collective's epoch.
-    pub requests: BTreeMap<u32, (Request, Then)>,
     pub failed: Option<Failure>,
     /// The group from which this one is being made: if a member fails there, it never joins this group, which fails
     /// too.
@@ -26,17 +21,6 @@ pub struct Group {
     /// Ranks of the shape's peers that were reported to the driver, and the shape's number of links at the last report.
     learnt: BTreeSet<u32>,
     learnt_links: usize,
-}
-
-/// The next step after a collective has completed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
-    /// Report the result to the caller.
-    Tell,
-    /// Build the graph of the new group.
-    Build,
-    /// Report to the caller that the new group can be used.
-    Join,
 }
 
 /// The processes for whose messages a process waits.
@@ -62,7 +46,6 @@ impl Group {
             collectives: Collectives::new(context, shape),
             addresses: Addresses::default(),
             tagged: Tagged::default(),
-            requests: BTreeMap::new(),
             failed: None,
             made_from: None,
             is_known: false,
@@ -75,19 +58,6 @@ impl Group {
         &self.collectives.shape
     }
 
-    /// Starts a collective, for a request of the caller.
-    pub fn start(
-        &mut self,
-        (request, then): (Request, Then),
-        algorithm: Box<dyn Algorithm>,
-    ) -> (Vec<Send>, Option<Over>) {
-        let mut sends = Vec::new();
-        let (epoch, over) = self.collectives.start(algorithm, &mut sends);
-        self.requests.insert(epoch, (request, then));
-        (sends, over)
-    }
-
-    /// Whether a rank is known to be a member.
     pub fn has(&self, rank: u32) -> bool {
         let is_place = self.is_known && rank < self.shape().size;
         is_place || self.addresses.known(self.shape()).any(|peer| peer.rank == rank)
@@ -108,7 +78,6 @@ impl Group {
         lost.filter(|_| failed.is_none()).map(|peer| peer.rank)
     }
 
-    /// Adds the ranks that this process waits for in this group to `awaited`.
     pub fn add_awaited(&self, context: Context, awaited: &mut Awaited) {
         let shape = self.shape();
         awaited.parts.extend(self.collectives.awaited());
@@ -124,27 +93,23 @@ impl Group {
 
     /// Size of the messages that wait for a collective or a receive, in bytes.
     pub fn kept_bytes(&self) -> usize {
-        self.collectives.mail().bytes() + self.tagged.bytes()
+        self.collectives.mail.bytes() + self.tagged.bytes()
     }
 
-    /// Size of the messages from `rank` that wait for a collective or a receive, in bytes.
     pub fn kept_bytes_of(&self, rank: u32) -> usize {
-        self.collectives.mail().bytes_of(rank) + self.tagged.bytes_of(rank)
+        self.collectives.mail.bytes_of(rank) + self.tagged.bytes_of(rank)
     }
 
     /// Cancels what is in progress in the group; returns the requests that waited for it.
     pub fn stop(&mut self) -> Vec<Request> {
-        self.collectives.stop();
-        let collectives = core::mem::take(&mut self.requests).into_values().map(|(request, _)| request);
-        collectives.chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
+        self.collectives.stop().chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::WORLD;
-    use std::vec;
+    use crate::outbox::WORLD;
 
     #[test]
     fn a_group_reports_each_peer_once_and_knows_who_is_lost_or_awaited() {
@@ -153,8 +118,9 @@ mod tests {
         out.lost.insert(3);
         let mut group = Group::new(WORLD, Shape::new(4, 9, peer(3), peer(5)));
         assert_eq!(group.learn(&mut out), Some(3));
-        assert_eq!((out.poll(), out.poll()), (Some(Output::Learnt(peer(5))), Some(Output::Learnt(peer(3)))));
-        assert_eq!((group.learn(&mut out), out.poll()), (None, None));
+        assert_eq!(out.queue, [peer(5), peer(3)].map(Output::Learnt));
+        out.queue.clear();
+        assert_eq!((group.learn(&mut out), out.queue.len()), (None, 0));
         assert_eq!([3, 4, 6].map(|rank| group.has(rank)), [true, false, false]);
         for (request, from) in [(1, 3), (2, 4), (3, 6)] {
             group.tagged.receive((from, 0), request);

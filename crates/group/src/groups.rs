@@ -9,13 +9,12 @@
 
 use crate::addresses::Waiter;
 use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
-use crate::collectives::{Over, Send};
+use crate::collectives::{Over, Sends, Then};
 use crate::creation::{Announcement, Begun, Creation, Creations, Heard, Sender};
 use crate::early_messages::EarlyMessages;
-use crate::group::{Awaited, Group, Then};
+use crate::group::{Awaited, Group};
 use crate::message::{self, Malformed, Message, MessageKind};
-use crate::outbox::{Outbox, Output};
-use crate::request::{Context, Done, Failure, Request, derived};
+use crate::outbox::{Context, Counts, Done, Failure, Outbox, Output, Request, derived};
 use crate::shape::{Peer, Shape};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,15 +24,6 @@ use alloc::vec::Vec;
 /// more than start-up protocols need. From a rank that exceeds it, the driver reads no further messages until they are
 /// wanted (see [`Groups::is_behind`]).
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
-
-/// Counters of what a process has done since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
-    pub rounds: u64,
-    /// Number of questions sent for addresses of members.
-    pub questions: u64,
-}
 
 pub struct Groups {
     pub counts: Counts,
@@ -59,7 +49,6 @@ impl Groups {
         }
     }
 
-    /// This process's rank and address.
     pub fn own(&self) -> &Peer {
         &self.out.own
     }
@@ -77,8 +66,7 @@ impl Groups {
     pub fn form_whole(&mut self, context: Context, (me, size): (u32, u32), is_known: bool, find: &dyn Fn(u32) -> Peer) {
         let mut group = Group::new(context, Shape::whole(me, size, find));
         group.is_known = is_known;
-        self.insert(context, group);
-        self.take_early(context);
+        self.add(context, group, None);
     }
 
     /// The number of a group's next collective, for [`derived`]. All members call it in the same order as they start
@@ -97,8 +85,7 @@ impl Groups {
         let (context, is_known) = (derived(of, collectives.next_epoch(), u32::MAX), *is_known);
         let mut group = Group::new(context, collectives.shape.clone());
         group.is_known = is_known;
-        self.insert(context, group);
-        self.take_early(context);
+        self.add(context, group, None);
         Ok(context)
     }
 
@@ -156,10 +143,8 @@ impl Groups {
             let find = |place: u32| Peer { rank: members[place as usize], address: Vec::new() };
             let mut group = Group::new(context, Shape::whole(me, size, &find));
             group.made_from = Some(of);
-            self.insert(context, group);
-            // This barrier completes unless members disagree somewhere in the new group.
-            self.start_algorithm(request, context, Box::new(Barrier::default()), Then::Join);
-            return self.take_early(context);
+            // The barrier completes unless members disagree somewhere in the new group.
+            return self.add(context, group, Some((request, Box::new(Barrier::default()))));
         }
         self.build(request, context, Some(of), Shape::new(me, size, left, right));
     }
@@ -180,7 +165,6 @@ impl Groups {
         request
     }
 
-    /// Looks up the address of a member.
     pub fn locate(&mut self, of: Context, member: u32) -> Request {
         let request = self.out.request();
         self.toward(of, member, Waiter::Address(request));
@@ -217,7 +201,6 @@ impl Groups {
         self.groups.values_mut().any(|group| group.tagged.cancel(request))
     }
 
-    /// The ranks that this process waits for.
     pub fn awaited(&self) -> Awaited {
         let mut awaited = Awaited::default();
         self.groups.iter().for_each(|(context, group)| group.add_awaited(*context, &mut awaited));
@@ -291,7 +274,7 @@ impl Groups {
             MessageKind::Failed { .. } | MessageKind::Disagrees { .. } => {}
             _ if group.failed.is_some() => {}
             MessageKind::Step { epoch, step } => {
-                let mut sends = Vec::new();
+                let mut sends = Sends::default();
                 let over = group.collectives.on_step(from, (epoch, step), payload, &mut sends)?;
                 self.carry_out(context, sends, over);
             }
@@ -303,7 +286,7 @@ impl Groups {
             }
             MessageKind::ThereIs { member, question } => {
                 let Group { collectives, addresses, .. } = group;
-                let mut sends = Vec::new();
+                let mut sends = Sends::default();
                 let answer = (member, question);
                 let (peer, found) = addresses.on_answer(context, &collectives.shape, answer, payload, &mut sends)?;
                 self.out.queue.push_back(Output::Learnt(peer));
@@ -340,7 +323,7 @@ impl Groups {
     }
 
     pub fn poll(&mut self) -> Option<Output> {
-        self.out.poll()
+        self.out.queue.pop_front()
     }
 
     /// The group `of`, if it has not failed and has this member.
@@ -381,7 +364,7 @@ impl Groups {
         match addresses.get(shape, member).filter(|_| !addresses.is_awaited(member)).cloned().or(known) {
             Some(peer) => self.go_on(peer, waiter),
             None => {
-                let mut sends = Vec::new();
+                let mut sends = Sends::default();
                 addresses.ask(of, shape, member, waiter, &mut sends);
                 self.carry_out(of, sends, None);
             }
@@ -414,20 +397,25 @@ impl Groups {
     }
 
     fn start_algorithm(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
-        let failure = match self.groups.get_mut(&of) {
-            None => Failure::NoGroup,
-            Some(Group { failed: Some(failure), .. }) => *failure,
-            Some(group) => {
-                let (sends, over) = group.start((request, then), algorithm);
-                return self.carry_out(of, sends, over);
+        // Every group has a member 0.
+        match self.usable(of, 0) {
+            Err(failure) => self.out.done(request, Err(failure)),
+            Ok(group) => {
+                let mut sends = Sends::default();
+                let over = group.collectives.start((request, then), algorithm, &mut sends);
+                self.carry_out(of, sends, over);
             }
-        };
-        self.out.done(request, Err(failure));
+        }
     }
 
-    fn insert(&mut self, context: Context, group: Group) {
+    /// Adds a new group, starts the algorithm after which it can be used, and handles its early messages.
+    fn add(&mut self, context: Context, group: Group, first: Option<(Request, Box<dyn Algorithm>)>) {
         self.groups.insert(context, group);
-        self.carry_out(context, Vec::new(), None);
+        self.carry_out(context, Sends::default(), None);
+        if let Some((request, algorithm)) = first {
+            self.start_algorithm(request, context, algorithm, Then::Join);
+        }
+        self.take_early(context);
     }
 
     /// Adds a new group, and builds its graph. Until the graph is built, the group fails if the group `made_from`
@@ -435,9 +423,7 @@ impl Groups {
     fn build(&mut self, request: Request, context: Context, made_from: Option<Context>, shape: Shape) {
         let mut group = Group::new(context, shape);
         group.made_from = made_from;
-        self.insert(context, group);
-        self.start_algorithm(request, context, Box::new(Build::default()), Then::Join);
-        self.take_early(context);
+        self.add(context, group, Some((request, Box::new(Build::default()))));
     }
 
     fn take_early(&mut self, context: Context) {
@@ -449,26 +435,22 @@ impl Groups {
     }
 
     /// Updates the counts, sends `sends` and reports a completed collective, after a group has changed.
-    fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
-        if let Some(group) = self.groups.get_mut(&context) {
-            let questions = group.addresses.take_asked();
-            self.counts.rounds += group.collectives.take_rounds() + questions;
-            self.counts.questions += questions;
-            if let Some(rank) = group.learn(&mut self.out) {
-                self.fail(context, Failure::Lost { rank });
-            }
+    fn carry_out(&mut self, context: Context, sends: Sends, over: Option<Over>) {
+        self.counts.rounds += sends.counts.rounds;
+        self.counts.questions += sends.counts.questions;
+        if let Some(rank) = self.groups.get_mut(&context).and_then(|group| group.learn(&mut self.out)) {
+            self.fail(context, Failure::Lost { rank });
         }
-        sends.into_iter().for_each(|(to, message)| self.out.send(to, message));
+        sends.messages.into_iter().for_each(|(to, message)| self.out.send(to, message));
         if let Some(over) = over {
             self.on_over(context, over);
         }
     }
 
-    fn on_over(&mut self, context: Context, Over { epoch, result }: Over) {
-        let Some((request, then)) = self.groups.get_mut(&context).and_then(|group| group.requests.remove(&epoch))
-        else {
-            return;
-        };
+    fn on_over(&mut self, context: Context, Over { epoch, request, then, result }: Over) {
+        if let Some(failure) = self.groups.get(&context).and_then(|group| group.failed) {
+            return self.out.done(request, Err(failure));
+        }
         let result = match (result, then) {
             (Err(Malformed), _) => Err(Failure::Malformed),
             (Ok(Outcome::Place(Some(place))), Then::Build) => {

@@ -6,7 +6,6 @@
 
 use crate::{Context, Done, Failure, Groups, Malformed, Output, Peer, Request};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 
 pub struct Ranks {
@@ -18,11 +17,11 @@ pub struct Ranks {
     pub rounds: u64,
     /// For each rank, the ranks whose addresses it has learnt.
     pub learnt: Vec<BTreeSet<u32>>,
-    under_way: VecDeque<UnderWay>,
+    /// Messages that were sent and have not arrived, in the order of sending.
+    pub under_way: VecDeque<UnderWay>,
     lost: Vec<bool>,
 }
 
-/// Counters of the messages that a rank has sent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     pub messages: u64,
@@ -84,24 +83,13 @@ impl Ranks {
         self.members[rank as usize].form(context, rank, size, left, right)
     }
 
-    /// The messages that were sent and have not arrived, in the order of sending.
-    pub fn under_way(&self) -> &VecDeque<UnderWay> {
-        &self.under_way
-    }
-
     /// Collects a rank's outputs after an operation was started on it.
-    ///
-    /// # Errors
-    /// The rank has broken a rule, see [`Wrong`].
     pub fn collect(&mut self, rank: u32) -> Result<(), Wrong> {
         self.collect_after(rank, 0)
     }
 
     /// Delivers the first message that has the same sender and receiver as the one at index `place` of
     /// [`Ranks::under_way`].
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn deliver(&mut self, place: usize) -> Result<Option<u32>, Wrong> {
         let Some(UnderWay { from, to, .. }) = self.under_way.get(place) else { return Ok(None) };
         let (from, to) = (*from, *to);
@@ -111,15 +99,7 @@ impl Ranks {
         Ok(Some(to))
     }
 
-    /// Removes the message that was sent first, for a caller that carries messages itself.
-    pub fn take_sent(&mut self) -> Option<UnderWay> {
-        self.under_way.pop_front()
-    }
-
-    /// Delivers a message that [`Ranks::take_sent`] has returned.
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
+    /// Delivers a message that the caller has taken from [`Ranks::under_way`].
     pub fn arrive(&mut self, UnderWay { from, to, message, round }: UnderWay) -> Result<(), Wrong> {
         if self.lost[to as usize] {
             return Ok(());
@@ -131,18 +111,12 @@ impl Ranks {
     }
 
     /// Delivers all messages in the order of sending, including those that are sent in reaction.
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn settle(&mut self) -> Result<(), Wrong> {
         while self.deliver(0)?.is_some() {}
         Ok(())
     }
 
     /// Ends a rank; the ranks that can send to it notice the loss.
-    ///
-    /// # Errors
-    /// A rank has broken a rule, see [`Wrong`].
     pub fn lose(&mut self, rank: u32) -> Result<(), Wrong> {
         self.lost[rank as usize] = true;
         for me in (0..self.size()).filter(|me| *me != rank) {
@@ -229,7 +203,7 @@ mod tests {
             ranks.members[rank as usize].start(WORLD, Box::new(Barrier::default()));
             ranks.collect(rank).unwrap();
         }
-        assert_eq!(ranks.under_way().len(), 100);
+        assert_eq!(ranks.under_way.len(), 100);
         ranks.settle().unwrap();
         assert_eq!(ranks.rounds, 7);
     }
@@ -253,7 +227,7 @@ mod tests {
         let mut ranks = ring(2);
         let sent = [b"one", b"two"].map(|text| ranks.members[0].send_tagged(1, WORLD, 0, text));
         ranks.collect(0).unwrap();
-        assert_eq!((sent.len(), ranks.under_way().len()), (2, 2));
+        assert_eq!((sent.len(), ranks.under_way.len()), (2, 2));
         ranks.deliver(1).unwrap();
         let first = ranks.members[1].receive_tagged(0, WORLD, 0);
         ranks.collect(1).unwrap();

@@ -14,8 +14,8 @@
 //! Nothing else grows with P, except the results that a caller asks for.
 //!
 //! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` its collectives in
-//! progress. `mail` keeps messages that arrive before they are wanted, `early_messages` those that arrive before their
-//! group is made; `creation` makes groups from a list of members; [`algorithms`] has one file for each collective.
+//! progress. `early_messages` keeps messages that arrive before their group is made; `creation` makes groups from a list
+//! of members; [`algorithms`] has the collectives.
 //! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
 //! unreliable network reliable.
 //!
@@ -25,6 +25,7 @@
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube instead of a ring).
 #![no_std]
 #![forbid(unsafe_code)]
+#[macro_use]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
@@ -41,12 +42,9 @@ pub mod fuzzing;
 mod group;
 mod groups;
 pub mod in_memory;
-mod mail;
 mod message;
 mod outbox;
 pub mod reduce;
-mod request;
-mod rows;
 pub mod shape;
 mod tagged;
 #[cfg(test)]
@@ -54,8 +52,7 @@ mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
 pub use group::Awaited;
-pub use groups::{Counts, Groups, KEPT_BYTES_MAX};
+pub use groups::{Groups, KEPT_BYTES_MAX};
 pub use message::{Malformed, message_len};
-pub use outbox::Output;
-pub use request::{Context, Done, Failure, Request, WORLD, derived};
+pub use outbox::{Context, Counts, Done, Failure, Output, Request, WORLD, derived};
 pub use shape::{Link, Peer, Shape, Side};

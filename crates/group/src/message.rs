@@ -14,8 +14,10 @@
 //!      6: member a makes a group of others: its name, list, context (u64)
 //! ```
 //!
-//! On a stream, each message is preceded by its length; a datagram carries one message.
+//! On a stream, each message is preceded by its length; a datagram carries one message. Payloads contain numbers (u32
+//! LE), byte strings (called rows), each after its length, and peers: a rank and the row of its address.
 
+use crate::shape::Peer;
 use alloc::vec::Vec;
 use thiserror::Error;
 
@@ -44,7 +46,6 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// The length of a message with this payload.
 pub fn message_len(payload: &[u8]) -> usize {
     HEADER_LEN + payload.len()
 }
@@ -60,13 +61,7 @@ impl Message<'_> {
             MessageKind::Disagrees { rank } => (5, rank, 0),
             MessageKind::Creates { from } => (6, from, 0),
         };
-        let mut out = Vec::with_capacity(HEADER_LEN + self.payload.len());
-        out.push(kind);
-        out.extend_from_slice(&self.context.to_le_bytes());
-        out.extend_from_slice(&u32::to_le_bytes(a));
-        out.extend_from_slice(&u32::to_le_bytes(b));
-        out.extend_from_slice(self.payload);
-        out
+        [&[kind], &self.context.to_le_bytes()[..], &u32::to_le_bytes(a), &u32::to_le_bytes(b), self.payload].concat()
     }
 }
 
@@ -86,6 +81,47 @@ pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         _ => return Err(Malformed),
     };
     Ok(Message { context, kind, payload })
+}
+
+pub fn push_row(out: &mut Vec<u8>, row: &[u8]) {
+    out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+    out.extend_from_slice(row);
+}
+
+pub fn take_row<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let len = take_number(bytes)?;
+    let (row, rest) = bytes.split_at_checked(len as usize).ok_or(Malformed)?;
+    *bytes = rest;
+    Ok(row)
+}
+
+/// Decodes a payload of rows.
+pub fn all_rows(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
+    let mut rows = Vec::new();
+    while !bytes.is_empty() {
+        rows.push(take_row(&mut bytes)?);
+    }
+    Ok(rows)
+}
+
+pub fn take_number(bytes: &mut &[u8]) -> Result<u32, Malformed> {
+    let (number, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+    *bytes = rest;
+    Ok(u32::from_le_bytes(*number))
+}
+
+pub fn encode_peer(peer: &Peer) -> Vec<u8> {
+    [&peer.rank.to_le_bytes()[..], &(peer.address.len() as u32).to_le_bytes(), &peer.address].concat()
+}
+
+pub fn take_peer(bytes: &mut &[u8]) -> Result<Peer, Malformed> {
+    Ok(Peer { rank: take_number(bytes)?, address: take_row(bytes)?.to_vec() })
+}
+
+/// Decodes a payload of one peer.
+pub fn decode_peer(mut bytes: &[u8]) -> Result<Peer, Malformed> {
+    let peer = take_peer(&mut bytes)?;
+    if bytes.is_empty() { Ok(peer) } else { Err(Malformed) }
 }
 
 #[cfg(test)]

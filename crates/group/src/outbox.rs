@@ -1,23 +1,72 @@
-//! The outputs of a process's groups for their driver: messages, addresses of ranks, and completed requests.
+//! The outputs of a process's groups for their driver: messages, addresses of ranks, and completed requests with their
+//! results.
 
 use crate::message::{Message, MessageKind};
-use crate::request::{Context, Done, Failure, Request};
 use crate::shape::Peer;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+/// Identifies a group.
+pub type Context = u64;
+/// Identifies an operation that a caller has started.
+pub type Request = u64;
+
+/// The group of all ranks.
+pub const WORLD: Context = 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// A rank of the group has exited or cannot be reached.
+    Lost { rank: u32 },
+    /// Members have started different collectives, or a message came that no correct member sends.
+    Malformed,
+    /// The group was freed.
+    Cancelled,
+    /// There is no such group.
+    NoGroup,
+    /// The group has no such member.
+    NoMember,
+    /// This rank creates a group of the same name with other members, or with the same members in another order.
+    Disagrees { rank: u32 },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Done {
+    Nothing,
+    Bytes(Vec<u8>),
+    Rows(Vec<Vec<u8>>),
+    /// A new group; `None`: this process is not in it.
+    Group(Option<Context>),
+    Peer(Peer),
+}
+
+/// The context of a group made from another: a hash, so that contexts of different origin practically never collide
+/// (splitmix64).
+pub fn derived(of: Context, epoch: u32, first: u32) -> Context {
+    let mut mixed = of ^ (u64::from(epoch) << 32 | u64::from(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for factor in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(factor);
+    }
+    mixed ^ mixed >> 31
+}
+
+/// Counters of what a process has done since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
+    pub rounds: u64,
+    /// Number of questions sent for addresses of members.
+    pub questions: u64,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    Send {
-        to: u32,
-        message: Vec<u8>,
-    },
+    /// A message for another rank.
+    Send { to: u32, message: Vec<u8> },
     /// The address of a rank to which messages may be sent later.
     Learnt(Peer),
-    Done {
-        request: Request,
-        result: Result<Done, Failure>,
-    },
+    /// A request that is complete.
+    Done { request: Request, result: Result<Done, Failure> },
 }
 
 pub struct Outbox {
@@ -33,11 +82,6 @@ impl Outbox {
         Outbox { own, lost: BTreeSet::new(), last_request: 0, queue: VecDeque::new() }
     }
 
-    pub fn poll(&mut self) -> Option<Output> {
-        self.queue.pop_front()
-    }
-
-    /// The number of a new request.
     pub fn request(&mut self) -> Request {
         self.last_request += 1;
         self.last_request
@@ -77,7 +121,7 @@ mod tests {
             out.tell_failure(7, Failure::Disagrees { rank: 3 }, to);
             out.tell_failure(7, Failure::Cancelled, to);
         }
-        let told = core::iter::from_fn(|| out.poll()).map(|output| match output {
+        let told = core::iter::from_fn(|| out.queue.pop_front()).map(|output| match output {
             Output::Send { to, message } => (to, message[0]),
             output => panic!("{output:?}"),
         });

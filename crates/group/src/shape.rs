@@ -10,20 +10,10 @@ pub struct Peer {
     pub address: Vec<u8>,
 }
 
-/// The direction along the ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Side {
     Left,
     Right,
-}
-
-impl Side {
-    pub fn opposite(self) -> Side {
-        match self {
-            Side::Left => Side::Right,
-            Side::Right => Side::Left,
-        }
-    }
 }
 
 /// A link to the member at distance `2^power` on one side.
@@ -55,7 +45,7 @@ pub struct Shape {
 impl Shape {
     /// The shape of a member that knows only its two neighbours; a group of one has no links.
     pub fn new(me: u32, size: u32, left: Peer, right: Peer) -> Shape {
-        let (left, right) = if size > 1 { (alloc::vec![left], alloc::vec![right]) } else { (Vec::new(), Vec::new()) };
+        let (left, right) = if size > 1 { (vec![left], vec![right]) } else { (Vec::new(), Vec::new()) };
         Shape { me, size, left, right }
     }
 
@@ -81,7 +71,6 @@ impl Shape {
         }
     }
 
-    /// Number of known links.
     pub fn links(&self) -> usize {
         self.left.len() + self.right.len()
     }

@@ -1,6 +1,6 @@
 //! Messages from one member to another, matched by sender and tag in the order in which they were sent.
 
-use crate::request::Request;
+use crate::outbox::Request;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -49,7 +49,6 @@ impl Tagged {
         self.arrived_bytes
     }
 
-    /// Size of the messages from `rank` for which no receive was started, in bytes.
     pub fn bytes_of(&self, rank: u32) -> usize {
         let of_rank = self.arrived.values().flatten().filter(|(from, _)| *from == rank);
         of_rank.map(|(_, message)| message.len()).sum()

@@ -26,8 +26,8 @@ impl Bench {
         let mut bench = Bench::apart(size, seed);
         let formed =
             bench.all(|groups, me| groups.form(WORLD, me, size, peer((me + size - 1) % size), peer((me + 1) % size)));
-        for (me, request) in (0..).zip(formed) {
-            assert_eq!(bench.ranks.results.remove(&(me, request)), Some(Ok(Done::Group(Some(WORLD)))));
+        for result in bench.take_results(formed) {
+            assert_eq!(result, Ok(Done::Group(Some(WORLD))));
         }
         bench
     }
@@ -62,10 +62,13 @@ impl Bench {
     }
 
     pub fn take_results(&mut self, requests: Vec<Request>) -> Vec<Result<Done, Failure>> {
-        let results = (0..).zip(requests).map(|(me, request)| {
-            self.ranks.results.remove(&(me, request)).expect("nothing is under way, so all is over")
-        });
-        results.collect()
+        let results = (0..).zip(requests).map(|(me, request)| self.take(me, request));
+        results.map(|result| result.expect("nothing is under way, so all is over")).collect()
+    }
+
+    /// The result of a request of rank `me`; `None`: it is not complete.
+    pub fn take(&mut self, me: u32, request: Request) -> Option<Result<Done, Failure>> {
+        self.ranks.results.remove(&(me, request))
     }
 
     pub fn run_until_idle(&mut self) {
@@ -78,20 +81,22 @@ impl Bench {
     }
 
     pub fn is_busy(&self) -> bool {
-        !self.ranks.under_way().is_empty()
+        !self.ranks.under_way.is_empty()
     }
 
+    /// Delivers at most three messages.
     pub fn deliver_some(&mut self) {
         for _ in 0..self.random() % 4 {
-            if self.is_busy() {
-                self.deliver_one();
-            }
+            self.deliver_one();
         }
     }
 
+    /// Delivers a message, if one is in flight.
     pub fn deliver_one(&mut self) {
-        let at = self.random() as usize % self.ranks.under_way().len();
-        self.ranks.deliver(at).expect("the ranks are correct");
+        if self.is_busy() {
+            let at = self.random() as usize % self.ranks.under_way.len();
+            self.ranks.deliver(at).expect("the ranks are correct");
+        }
     }
 
     pub fn collect(&mut self, me: u32) {

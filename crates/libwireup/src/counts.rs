@@ -33,8 +33,8 @@ pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int 
         let fields: [(usize, u64); 9] = [
             (offset_of!(Counts, messages), now.messages),
             (offset_of!(Counts, bytes), now.bytes),
-            (offset_of!(Counts, rounds), now.rounds),
-            (offset_of!(Counts, questions), now.questions),
+            (offset_of!(Counts, rounds), now.groups.rounds),
+            (offset_of!(Counts, questions), now.groups.questions),
             (offset_of!(Counts, connections), now.connections as u64),
             (offset_of!(Counts, addresses), now.addresses as u64),
             (offset_of!(Counts, address_len), now.address_len as u64),

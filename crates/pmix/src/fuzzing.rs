@@ -1,9 +1,13 @@
 //! Checks that lists of infos with any contents are read back as they were written. The fuzz target `pmix_infos`
 //! searches for violations. This file needs no PMIx library.
 
+#[path = "../../../dev/fuzz/input.rs"]
+mod input;
+
 use crate::infos::{Infos, ProcLine, c_array, c_text, proc_name};
 use crate::read::{Read, View, text_in};
 use crate::sys::constants::key;
+use input::{byte, some};
 use std::ffi::CStr;
 
 const KEYS: [&CStr; 6] =
@@ -140,21 +144,8 @@ fn list(input: &mut &[u8], depth: u8) -> (Infos, Vec<(&'static CStr, Written)>) 
     (infos, written)
 }
 
-fn byte(input: &mut &[u8]) -> u8 {
-    let Some((first, rest)) = input.split_first() else { return 0 };
-    *input = rest;
-    *first
-}
-
 fn number(input: &mut &[u8]) -> u32 {
     u32::from_le_bytes([byte(input), byte(input), byte(input), byte(input)])
-}
-
-fn some<'a>(input: &mut &'a [u8]) -> &'a [u8] {
-    let len = usize::from(byte(input)).min(input.len());
-    let (some, rest) = input.split_at(len);
-    *input = rest;
-    some
 }
 
 #[cfg(test)]

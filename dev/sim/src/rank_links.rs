@@ -196,12 +196,12 @@ impl RankLinks {
             self.ranks.arrive(message)?;
         }
         self.ranks.collect(me)?;
-        let sent_ns: u64 = self.ranks.under_way().iter().map(|message| costs.of_frame(message.message.len())).sum();
+        let sent_ns: u64 = self.ranks.under_way.iter().map(|message| costs.of_frame(message.message.len())).sum();
         let end = &mut self.ends[me as usize];
         end.arrived = arrived;
         end.busy_until = cx.work(end.host, end.busy_until.max(cx.clock.now()), |_| ns + sent_ns);
         let mut ready = Instant(end.busy_until.0 - sent_ns);
-        while let Some(message) = self.ranks.take_sent() {
+        while let Some(message) = self.ranks.under_way.pop_front() {
             ready = ready + costs.of_frame(message.message.len());
             self.send(cx, ready, message);
         }

@@ -6,36 +6,26 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wireup_capi::job::Endpoints;
-use wireup_group::Peer;
 
+#[derive(Default)]
 pub struct AddressBook {
     pub transport: Transport,
-    learnt: BTreeMap<u32, Vec<u8>>,
+    /// Addresses learnt from groups or from the server's answers.
+    pub learnt: BTreeMap<u32, Vec<u8>>,
     /// The server's table of all ranks' addresses; it is empty if each address must be requested from the server.
-    endpoints: Option<Arc<Endpoints>>,
+    /// `None`: the server has no table, and answers no requests.
+    pub endpoints: Option<Arc<Endpoints>>,
     /// `sought`: ranks whose address is needed and has not arrived; `wanted`: the ranks of `sought` whose address has
     /// not been requested from the server yet.
-    sought: BTreeSet<u32>,
-    wanted: Vec<u32>,
+    pub sought: BTreeSet<u32>,
+    pub wanted: Vec<u32>,
     /// Ranks that use another transport than this one.
-    misfits: BTreeSet<u32>,
+    pub misfits: BTreeSet<u32>,
 }
 
 impl AddressBook {
     pub fn new(transport: Transport) -> AddressBook {
-        AddressBook {
-            transport,
-            learnt: BTreeMap::new(),
-            endpoints: None,
-            sought: BTreeSet::new(),
-            wanted: Vec::new(),
-            misfits: BTreeSet::new(),
-        }
-    }
-
-    /// From now on, every rank's address is known or can be requested from the server.
-    pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
-        self.endpoints = Some(endpoints);
+        AddressBook { transport, ..AddressBook::default() }
     }
 
     /// Whether every rank's address is known or can be requested from the server.
@@ -45,26 +35,14 @@ impl AddressBook {
 
     /// The address of a rank; empty if it is not known.
     pub fn address(&self, rank: u32) -> Vec<u8> {
-        let told = || self.endpoints.as_ref().map(|endpoints| known(endpoints, rank).address);
-        self.learnt.get(&rank).cloned().or_else(told).unwrap_or_default()
+        self.learnt.get(&rank).cloned().unwrap_or_else(|| self.told(rank))
     }
 
-    /// A rank with its address from the server's table; the address is empty if it must be requested, or without a
-    /// table.
-    pub fn peer(&self, rank: u32) -> Peer {
-        match &self.endpoints {
-            Some(endpoints) => known(endpoints, rank),
-            None => Peer { rank, address: Vec::new() },
-        }
-    }
-
-    pub fn learn(&mut self, rank: u32, address: Vec<u8>) {
-        self.learnt.insert(rank, address);
-    }
-
-    /// Number of ranks whose address was learnt from groups or from the server's answers.
-    pub fn learnt(&self) -> usize {
-        self.learnt.len()
+    /// A rank's address from the server's table; empty if it must be requested, or without a table. The server's
+    /// sockets are TCP sockets.
+    pub fn told(&self, rank: u32) -> Vec<u8> {
+        let address = self.endpoints.as_ref().and_then(|endpoints| endpoints.address(rank));
+        address.map(|address| Transport::Tcp.address(&address)).unwrap_or_default()
     }
 
     /// Marks a rank's address as wanted, unless it is known or marked already.
@@ -74,36 +52,10 @@ impl AddressBook {
         }
     }
 
-    /// Removes and returns the ranks whose addresses are still to be requested from the server.
-    pub fn take_wanted(&mut self) -> Vec<u32> {
-        core::mem::take(&mut self.wanted)
-    }
-
     /// Records that the server has answered the request for this rank's address.
     pub fn on_answer(&mut self, rank: u32) {
         self.sought.remove(&rank);
     }
-
-    /// Removes and returns the ranks whose addresses were requested, because the server will not answer.
-    pub fn take_sought(&mut self) -> BTreeSet<u32> {
-        core::mem::take(&mut self.sought)
-    }
-
-    pub fn on_misfit(&mut self, rank: u32) {
-        self.misfits.insert(rank);
-    }
-
-    /// Whether this rank is known to use another transport than this one.
-    pub fn is_misfit(&self, rank: u32) -> bool {
-        self.misfits.contains(&rank)
-    }
-}
-
-/// A rank with its address from the server's table, empty if it must be requested. The server's sockets are TCP
-/// sockets.
-pub fn known(endpoints: &Endpoints, rank: u32) -> Peer {
-    let address = endpoints.address(rank).map(|address| Transport::Tcp.address(&address));
-    Peer { rank, address: address.unwrap_or_default() }
 }
 
 #[cfg(test)]
@@ -114,13 +66,13 @@ mod tests {
     fn a_rank_is_asked_for_once_at_a_time_until_its_address_is_known() {
         let mut book = AddressBook::new(Transport::Udp);
         [7, 8, 7].into_iter().for_each(|rank| book.want(rank));
-        assert_eq!((&book.take_wanted()[..], &book.take_wanted()[..]), (&[7, 8][..], &[][..]));
+        assert_eq!(core::mem::take(&mut book.wanted), [7, 8]);
         book.on_answer(7);
         book.want(7);
         book.on_answer(8);
-        book.learn(8, [2, 9].into());
+        book.learnt.insert(8, [2, 9].into());
         book.want(8);
-        assert_eq!((book.take_wanted(), book.take_sought()), ([7].into(), [7].into()));
-        assert_eq!((book.address(8), book.address(7), book.learnt()), ([2, 9].into(), [].into(), 1));
+        assert_eq!((&book.wanted[..], &book.sought), (&[7][..], &[7].into()));
+        assert_eq!((book.address(8), book.address(7), book.learnt.len()), ([2, 9].into(), [].into(), 1));
     }
 }

@@ -3,15 +3,17 @@
 //!
 //! The first byte of a rank's address identifies the transport; only the carrier interprets the rest.
 
+use super::messages::word;
 use alloc::vec::Vec;
 use wireup_capi::net::{Descriptor, Epoll, Event};
 pub use wireup_group::connections::{Number, Word};
 use wireup_wire::rank_address;
 
 /// How ranks exchange messages. All ranks of a job must use the same transport.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Transport {
     /// One TCP connection for each peer.
+    #[default]
     Tcp,
     /// One UDP socket for all peers; this library retransmits and orders.
     Udp,
@@ -31,10 +33,7 @@ impl Transport {
 
     /// The published form of a carrier's address `rest`: the transport's byte in front of it.
     pub fn address(self, rest: &[u8]) -> Vec<u8> {
-        let mut address = Vec::with_capacity(1 + rest.len());
-        address.push(self.tag());
-        address.extend_from_slice(rest);
-        address
+        [&[self.tag()], rest].concat()
     }
 }
 
@@ -45,57 +44,35 @@ pub type Key = (u32, u32);
 /// The token of the server's descriptor in a carrier's [`Epoll`]; the carrier assigns all other tokens.
 pub const SERVER: u64 = 1;
 
-/// An event on a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Happened {
-    /// The peer has proved which rank it is: messages can be sent.
-    Proved {
-        number: Number,
-        peer: u32,
-        was_dialled: bool,
-        /// Number of connections between the two ranks that were closed by agreement, from the dialler's hello.
-        closed: u32,
-    },
-    Message {
-        number: Number,
-        from: u32,
-        bytes: Vec<u8>,
-    },
-    /// The peer has said a [`Word`] about the connection.
-    Said {
-        number: Number,
-        from: u32,
-        word: Word,
-    },
-    /// A dialled rank answers at none of its addresses: it may be reached through the agents ([`Carrier::go_on`]).
-    Unanswered {
-        number: Number,
-        peer: u32,
-    },
-    /// A connection on which [`Carrier::finish`] was called has ended: all that was sent has arrived.
-    Finished {
-        number: Number,
-        peer: u32,
-    },
-    /// The connection has ended, and not by agreement. `is_lost`: the peer rank is lost; otherwise the peer has refused
-    /// the connection or has given up its dial.
-    Over {
-        number: Number,
-        peer: u32,
-        is_lost: bool,
-    },
+pub struct Happened {
+    pub number: Number,
+    pub peer: u32,
+    pub event: ConnectionEvent,
 }
 
-impl Happened {
-    pub fn number(&self) -> Number {
-        match self {
-            Happened::Proved { number, .. }
-            | Happened::Message { number, .. }
-            | Happened::Said { number, .. }
-            | Happened::Unanswered { number, .. }
-            | Happened::Finished { number, .. }
-            | Happened::Over { number, .. } => *number,
-        }
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConnectionEvent {
+    /// The peer has proved which rank it is: messages can be sent. `closed`: number of connections between the two
+    /// ranks that were closed by agreement, from the dialler's hello.
+    Proved { was_dialled: bool, closed: u32 },
+    /// A message of a group.
+    Message(Vec<u8>),
+    /// The peer has said a [`Word`] about the connection.
+    Said(Word),
+    /// A dialled rank answers at none of its addresses: it may be reached through the agents ([`Carrier::go_on`]).
+    Unanswered,
+    /// A connection on which [`Carrier::finish`] was called has ended: all that was sent has arrived.
+    Finished,
+    /// The connection has ended, and not by agreement. `is_lost`: the peer rank is lost; otherwise the peer has refused
+    /// the connection or has given up its dial.
+    Over { is_lost: bool },
+}
+
+impl ConnectionEvent {
+    /// The event of a message that has arrived, which may be about the connection itself.
+    pub fn arrived(message: Vec<u8>) -> ConnectionEvent {
+        word(&message).map_or_else(|| ConnectionEvent::Message(message), ConnectionEvent::Said)
     }
 }
 
@@ -124,7 +101,7 @@ pub trait Carrier {
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
     /// Tells the carrier that the agents can relay connections: from now on, a dialled rank that does not answer is
-    /// reported ([`Happened::Unanswered`]).
+    /// reported ([`ConnectionEvent::Unanswered`]).
     fn has_relays(&mut self) {}
 
     /// Continues a dial that was not answered, over `relay`, a socket that the agents relay to the rank; `None`: the
@@ -139,11 +116,9 @@ pub trait Carrier {
     /// Queues a message; if the connection has ended, [`Carrier::poll`] reports the end.
     fn send(&mut self, number: Number, message: &[u8]);
 
-    /// Stops reading messages from a connection until it is resumed, so that the other end's sends have to wait.
-    fn pause(&mut self, number: Number);
-
-    /// Resumes reading messages from a connection; does nothing if it no longer exists.
-    fn resume(&mut self, number: Number);
+    /// Pauses or resumes a connection, if it still exists. No messages are read from a paused one, so that the other
+    /// end's sends have to wait.
+    fn set_paused(&mut self, number: Number, is_paused: bool);
 
     /// Whether connections can be closed by agreement, which is useful only where each costs a descriptor.
     fn can_finish(&self) -> bool {
@@ -170,10 +145,8 @@ pub trait Carrier {
 
     fn unsent(&self) -> Unsent;
 
-    /// Starts to connect to a rank for the program's own use; `number`: see [`Key`]; `false`: this transport cannot.
-    fn dial_plain(&mut self, _to: u32, _address: &[u8], _number: u32) -> bool {
-        false
-    }
+    /// Starts to connect to a rank for the program's own use; `number`: see [`Key`].
+    fn dial_plain(&mut self, _to: u32, _address: &[u8], _number: u32) {}
 
     /// The next plain connection for the program's own use that is established, whichever end has dialled it, or whose
     /// dial has failed (`None` instead of a socket: the rank cannot be reached).

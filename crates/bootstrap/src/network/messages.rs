@@ -2,17 +2,13 @@
 //!
 //! Messages of zero or one byte, which no group sends, are about the connection itself: [`Word`].
 
+use super::proof::Broken;
 use alloc::vec::Vec;
 use wireup_group::connections::Word;
 
 /// Maximum length of a message. Chosen: what one peer may make a process keep in memory.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;
 
-/// An error: the peer has violated the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Broken;
-
-/// The message that carries this word.
 pub fn said(word: Word) -> &'static [u8] {
     match word {
         Word::Goodbye => &[],
@@ -27,12 +23,8 @@ pub fn word(message: &[u8]) -> Option<Word> {
     [Word::Goodbye, Word::Close, Word::Agree, Word::Decline].into_iter().find(|word| said(*word) == message)
 }
 
-/// Frames a message for the stream.
 pub fn framed(message: &[u8]) -> Vec<u8> {
-    let mut framed = Vec::with_capacity(4 + message.len());
-    framed.extend_from_slice(&(message.len() as u32).to_le_bytes());
-    framed.extend_from_slice(message);
-    framed
+    [&(message.len() as u32).to_le_bytes()[..], message].concat()
 }
 
 /// The bytes of a stream that do not form a whole message yet.
@@ -66,7 +58,6 @@ impl Unframed {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::vec;
 
     proptest! {
         #[test]

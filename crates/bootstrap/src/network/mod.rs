@@ -13,11 +13,9 @@
 mod book;
 pub mod carrier;
 pub mod datagrams;
-mod dialling;
 pub mod messages;
 mod plain;
 pub mod proof;
-mod redials;
 pub mod tcp;
 mod upkeep;
 mod waits;
@@ -29,20 +27,18 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use book::AddressBook;
-pub use book::known;
-use carrier::{Carrier, Happened, SERVER, Unsent, Word};
-pub use carrier::{Key, Transport};
+use carrier::{Carrier, ConnectionEvent, Happened, Unsent, Word};
+pub use carrier::{Key, SERVER, Transport};
 use core::ffi::c_int;
-use datagrams::{Datagrams, Fabric, Udp, Wire};
+use datagrams::{Datagrams, Fabric, Udp};
 use messages::said;
 use plain::Plain;
 use proof::Secret;
-use redials::Redials;
 use tcp::Tcp;
-use upkeep::Upkeep;
+use upkeep::{Redials, Upkeep};
 use waits::Waits;
 use wireup_capi::job::Endpoints;
-use wireup_capi::net::{self, Descriptor, Errno, Event};
+use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
 use wireup_group::{Context, Done, Failure, Groups, Output, Peer, Request};
 use wireup_wire::rank_address;
@@ -77,10 +73,7 @@ pub struct Counts {
     pub messages: u64,
     /// Size of the messages before encryption, in bytes.
     pub bytes: u64,
-    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
-    pub rounds: u64,
-    /// Number of messages sent to ask for an address.
-    pub questions: u64,
+    pub groups: wireup_group::Counts,
     pub connections: usize,
     /// `closing`: connections that wait for the other end's consent to be closed; `closed`: those that were closed
     /// because there were too many.
@@ -92,8 +85,15 @@ pub struct Counts {
 }
 
 /// A socket at which other ranks reach this one. It is not read before the job's secret is known.
-pub enum Listener {
-    Tcp { listening: Descriptor, host: u64, address: Vec<u8> },
+pub struct Listener {
+    transport: Transport,
+    /// The address by which other ranks dial this one.
+    pub address: Vec<u8>,
+    socket: ListenerSocket,
+}
+
+enum ListenerSocket {
+    Tcp(Descriptor),
     Udp(Udp),
     Fabric(Box<Fabric>),
 }
@@ -103,38 +103,30 @@ impl Listener {
     /// There is no free port, no free descriptor, or no libfabric.
     pub fn new(transport: Transport) -> Result<Listener, Error> {
         let system = |Errno(number)| Error::System(number);
-        match transport {
+        let (address, socket) = match transport {
             Transport::Tcp => {
                 let (listening, port) = net::listen().map_err(system)?;
-                let host = net::host_number();
-                let address = rank_address::encode(host, port, &net::addresses());
-                Ok(Listener::Tcp { listening, host, address })
+                return Ok(Listener::bound(
+                    listening,
+                    &rank_address::encode(net::host_number(), port, &net::addresses()),
+                ));
             }
-            Transport::Udp => Udp::open().map(Listener::Udp).map_err(system),
-            Transport::Fabric => Fabric::open().map(|fabric| Listener::Fabric(Box::new(fabric))).map_err(Error::Fabric),
-        }
+            Transport::Udp => {
+                let udp = Udp::open().map_err(system)?;
+                (udp.address.clone(), ListenerSocket::Udp(udp))
+            }
+            Transport::Fabric => {
+                let fabric = Fabric::open().map_err(Error::Fabric)?;
+                (fabric.address(), ListenerSocket::Fabric(Box::new(fabric)))
+            }
+        };
+        Ok(Listener { transport, address: transport.address(&address), socket })
     }
 
     /// A listener of a TCP socket that listens already, at this address.
-    pub fn bound(listening: Descriptor, address: Vec<u8>) -> Listener {
-        Listener::Tcp { listening, host: rank_address::host(&address).unwrap_or_default(), address }
-    }
-
-    fn transport(&self) -> Transport {
-        match self {
-            Listener::Tcp { .. } => Transport::Tcp,
-            Listener::Udp(_) => Transport::Udp,
-            Listener::Fabric(_) => Transport::Fabric,
-        }
-    }
-
-    /// The address by which other ranks dial this one.
-    pub fn address(&self) -> Vec<u8> {
-        match self {
-            Listener::Tcp { address, .. } => Transport::Tcp.address(address),
-            Listener::Udp(udp) => Transport::Udp.address(&udp.address()),
-            Listener::Fabric(fabric) => Transport::Fabric.address(&fabric.address()),
-        }
+    pub fn bound(listening: Descriptor, address: &[u8]) -> Listener {
+        let transport = Transport::Tcp;
+        Listener { transport, address: transport.address(address), socket: ListenerSocket::Tcp(listening) }
     }
 }
 
@@ -144,11 +136,14 @@ impl Network {
     /// # Errors
     /// There is no free descriptor.
     pub fn new(me: u32, secret: Secret, listener: Listener) -> Result<Network, Errno> {
-        let (transport, address) = (listener.transport(), listener.address());
-        let carrier: Box<dyn Carrier> = match listener {
-            Listener::Tcp { listening, host, .. } => Box::new(Tcp::new(listening, me, host, secret)?),
-            Listener::Udp(udp) => Box::new(Datagrams::new(me, &secret, udp)?),
-            Listener::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, *fabric)?),
+        let Listener { transport, address, socket } = listener;
+        let carrier: Box<dyn Carrier> = match socket {
+            ListenerSocket::Tcp(listening) => {
+                let host = rank_address::host(&address[1..]).unwrap_or_default();
+                Box::new(Tcp::new(listening, me, host, secret)?)
+            }
+            ListenerSocket::Udp(udp) => Box::new(Datagrams::new(me, &secret, udp)?),
+            ListenerSocket::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, *fabric)?),
         };
         Ok(Network {
             groups: Groups::new(Peer { rank: me, address }),
@@ -174,7 +169,7 @@ impl Network {
         if self.book.transport != Transport::Fabric {
             self.carrier.has_relays();
         }
-        self.book.use_endpoints(endpoints);
+        self.book.endpoints = Some(endpoints);
     }
 
     /// Forms a group of these ranks of the whole job, in this order; this rank must be one of them. Needs the server's
@@ -182,11 +177,13 @@ impl Network {
     pub fn form_group(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
         let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };
-        let find = |place: u32| book.peer(ranks.get(place as usize).copied().unwrap_or_default());
+        let find = |place: u32| {
+            let rank = ranks.get(place as usize).copied().unwrap_or_default();
+            Peer { rank, address: book.told(rank) }
+        };
         groups.form_whole(context, (own as u32, ranks.len() as u32), false, &find);
     }
 
-    /// Whether messages wait for connections.
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -202,36 +199,23 @@ impl Network {
         of_carrier.is_some_and(|address| self.carrier.understands(address))
     }
 
-    /// A descriptor that is readable when there is something to do.
-    pub fn fd(&self) -> c_int {
-        self.carrier.epoll().fd()
-    }
-
-    /// Adds the server's descriptor to those that end a wait in [`Network::progress`] when they are readable.
-    ///
-    /// # Errors
-    /// The kernel has no memory for that.
-    pub fn watch_server(&self, fd: c_int) -> Result<(), Errno> {
-        self.carrier.epoll().watch(fd, SERVER, false, true)
-    }
-
-    /// Stops watching the descriptor of the server, whose connection has ended: the descriptor would stay readable.
-    pub fn forget_server(&self, fd: c_int) {
-        self.carrier.epoll().forget(fd);
+    /// The epoll set whose descriptor is readable when there is something to do. The server's descriptor, with the token
+    /// [`SERVER`], ends a wait in [`Network::progress`]; the caller removes it when the server's connection has ended,
+    /// because it would stay readable.
+    pub fn epoll(&self) -> &Epoll {
+        self.carrier.epoll()
     }
 
     pub fn counts(&self) -> Counts {
-        let (Network { groups, connections, .. }, done) = (self, self.groups.counts);
-        let (messages, bytes) = self.sent;
+        let (Network { groups, connections, .. }, (messages, bytes)) = (self, self.sent);
         Counts {
             messages,
             bytes,
-            rounds: done.rounds,
-            questions: done.questions,
+            groups: groups.counts,
             connections: connections.open(),
             closing: connections.closing(),
             closed: connections.closed_by_agreement(),
-            addresses: self.book.learnt(),
+            addresses: self.book.learnt.len(),
             address_len: groups.own().address.len(),
         }
     }
@@ -281,7 +265,7 @@ impl Network {
             paused.retain(|rank, number| {
                 let stays = groups.is_behind(*rank);
                 if !stays {
-                    carrier.resume(*number);
+                    carrier.set_paused(*number, false);
                 }
                 stays
             });
@@ -303,9 +287,9 @@ impl Network {
             match output {
                 // An empty address means that the address book already has it.
                 Output::Learnt(Peer { address, .. }) if address.is_empty() => {}
-                Output::Learnt(Peer { rank, address }) => self.book.learn(rank, address),
+                Output::Learnt(Peer { rank, address }) => drop(self.book.learnt.insert(rank, address)),
                 // After its goodbye a rank sends nothing.
-                Output::Send { .. } if self.connections.is_leaving() => {}
+                Output::Send { .. } if self.connections.is_leaving => {}
                 Output::Send { to, message } => {
                     self.sent = (self.sent.0 + 1, self.sent.1 + message.len() as u64);
                     self.send(to, message);
@@ -345,7 +329,7 @@ impl Network {
     /// new connections too: a rank that asks something now gets no answer, and must not wait for one. Looks every
     /// 10 ms, because no event reports what the kernel has transmitted.
     fn say_goodbye(&mut self, ms: u64, most: Unsent) {
-        self.connections.on_leaving();
+        self.connections.is_leaving = true;
         let mut until = net::now_ms() + ms;
         loop {
             self.carrier.say_goodbye();
@@ -361,7 +345,6 @@ impl Network {
         }
     }
 
-    /// Handles the loss of a rank.
     pub fn on_lost(&mut self, rank: u32) {
         self.waiting.remove(&rank);
         self.redials.remove(rank);
@@ -385,37 +368,35 @@ impl Network {
         }
     }
 
-    fn on_happened(&mut self, happened: Happened) {
-        match happened {
-            Happened::Proved { number, peer, was_dialled: true, .. } => {
+    fn on_happened(&mut self, Happened { number, peer, event }: Happened) {
+        match event {
+            ConnectionEvent::Proved { was_dialled: true, .. } => {
                 self.connections.on_dialled(peer, number);
                 self.send_waiting(peer);
             }
-            Happened::Proved { number, peer, was_dialled: false, closed } => {
+            ConnectionEvent::Proved { was_dialled: false, closed } => {
                 let Network { connections, carrier, .. } = self;
                 match connections.on_hello(self.me, (peer, closed), number, |dialled| carrier.is_begun(dialled)) {
-                    Verdict::Keep => self.send_waiting(peer),
-                    Verdict::KeepInsteadOf(other) => {
-                        self.carrier.close(other);
-                        self.send_waiting(peer);
-                    }
-                    Verdict::Refuse => self.carrier.close(number),
+                    Verdict::Keep => {}
+                    Verdict::KeepInsteadOf(other) => self.carrier.close(other),
+                    Verdict::Refuse => return self.carrier.close(number),
                 }
+                self.send_waiting(peer);
             }
-            Happened::Message { number, from, bytes } => {
-                self.connections.on_used(from);
-                if self.groups.on_message(from, &bytes).is_err() {
+            ConnectionEvent::Message(bytes) => {
+                self.connections.on_used(peer);
+                if self.groups.on_message(peer, &bytes).is_err() {
                     self.carrier.close(number);
-                    self.on_over(number, from, true);
-                } else if self.groups.is_behind(from) {
-                    self.carrier.pause(number);
-                    self.paused.insert(from, number);
+                    self.on_over(number, peer, true);
+                } else if self.groups.is_behind(peer) {
+                    self.carrier.set_paused(number, true);
+                    self.paused.insert(peer, number);
                 }
             }
-            Happened::Said { number, from, word } => self.on_word(number, from, word),
-            Happened::Unanswered { number, peer } => self.unanswered.push((number, peer)),
-            Happened::Finished { number, peer } => self.on_finished(number, peer),
-            Happened::Over { number, peer, is_lost } => self.on_over(number, peer, is_lost),
+            ConnectionEvent::Said(word) => self.on_word(number, peer, word),
+            ConnectionEvent::Unanswered => self.unanswered.push((number, peer)),
+            ConnectionEvent::Finished => self.on_finished(number, peer),
+            ConnectionEvent::Over { is_lost } => self.on_over(number, peer, is_lost),
         }
     }
 
@@ -472,6 +453,89 @@ impl Network {
             self.on_lost(peer);
         } else if is_lost || self.waiting.contains_key(&peer) {
             self.redials.on_refused(net::now_ms(), peer);
+        }
+    }
+
+    /// Lets the agents relay to ranks that answer at no address. `ask` takes a rank and whether it needs datagrams, and
+    /// returns the socket that the agents relay to that rank; `None`: they cannot.
+    pub fn relay(&mut self, ask: &mut dyn FnMut(u32, bool) -> Option<Descriptor>) {
+        for (number, rank) in core::mem::take(&mut self.unanswered) {
+            self.carrier.go_on(number, ask(rank, self.book.transport != Transport::Tcp));
+            self.pump();
+        }
+    }
+
+    /// Handles the server's answer with a rank's address; `None`: the rank has exited without publishing an address.
+    pub fn on_address(&mut self, rank: u32, address: Option<Vec<u8>>) {
+        self.book.on_answer(rank);
+        let is_needed = self.waiting.contains_key(&rank) && self.connections.route(rank) == Route::Dial;
+        let is_wanted = is_needed || self.plain.is_undialled(rank);
+        match address {
+            Some(address) if self.can_reach(&address) => {
+                self.book.learnt.insert(rank, address);
+                if is_needed {
+                    self.dial(rank);
+                }
+            }
+            Some(_) => {
+                self.book.misfits.insert(rank);
+                self.on_lost(rank);
+            }
+            None if is_wanted => self.on_lost(rank),
+            None => {}
+        }
+    }
+
+    /// Handles the loss of the server: pending requests for ranks' addresses will not be answered.
+    pub fn on_unanswered(&mut self) {
+        core::mem::take(&mut self.book.sought).into_iter().for_each(|rank| self.on_address(rank, None));
+    }
+
+    /// Starts to make a plain connection to a rank, which must do the same; `None`: the transport has none. `world`:
+    /// the group of all ranks.
+    pub fn connect(&mut self, world: Context, peer: u32) -> Option<Key> {
+        if self.book.transport != Transport::Tcp {
+            return None;
+        }
+        let key = self.plain.ask(self.me, peer);
+        if !self.book.has_all() {
+            let located = self.groups.locate(world, peer);
+            self.results.forget(located);
+        }
+        Some(key)
+    }
+
+    /// Limits a wait of `ms` milliseconds to the time until the next redial or check of the connections.
+    pub fn limit(&self, ms: c_int) -> c_int {
+        let due = self.redials.deadline().map_or(self.upkeep.due, |at| at.min(self.upkeep.due));
+        let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
+        if ms < 0 { left } else { ms.min(left) }
+    }
+
+    fn dial(&mut self, to: u32) {
+        let address = self.book.address(to);
+        if address.is_empty() && self.book.has_all() {
+            return self.book.want(to);
+        }
+        let address = if self.can_reach(&address) { address.get(1..).unwrap_or_default() } else { &[] };
+        let number = self.carrier.dial(to, address, self.connections.closed(to));
+        self.connections.on_dial(to, number);
+    }
+
+    fn dial_again(&mut self, now: u64) {
+        if self.redials.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        // A rank that has connected meanwhile need not be dialled: handle its connection first.
+        self.pump();
+        for (to, is_enough) in self.redials.take_due(now) {
+            if self.connections.route(to) != Route::Dial {
+                self.redials.remove(to);
+            } else if is_enough {
+                self.on_lost(to);
+            } else {
+                self.dial(to);
+            }
         }
     }
 

@@ -11,7 +11,7 @@
 use super::book::AddressBook;
 use super::carrier::{Carrier, Key};
 use crate::answers::Answers;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wireup_capi::net::Descriptor;
 
@@ -19,21 +19,17 @@ use wireup_capi::net::Descriptor;
 /// ones are closed.
 const KEPT_MAX: u32 = 64;
 
-/// An error: the rank cannot be reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unreachable;
-
 #[derive(Default)]
 pub struct Plain {
     /// Number of connections that the program has requested so far, by rank.
     asked: BTreeMap<u32, u32>,
     /// Connections to dial as soon as the rank's address is known.
     undialled: Vec<Key>,
-    made: Answers<Key, Result<Descriptor, Unreachable>>,
+    /// Connections that the program has not taken yet; `None`: the rank cannot be reached.
+    pub made: Answers<Key, Option<Descriptor>>,
 }
 
 impl Plain {
-    /// Handles the program's request for a connection to `peer`.
     pub fn ask(&mut self, me: u32, peer: u32) -> Key {
         let asked = self.asked.entry(peer).or_default();
         let key = (peer, *asked);
@@ -44,42 +40,31 @@ impl Plain {
         key
     }
 
-    /// Whether a connection to this rank still has to be dialled.
     pub fn is_undialled(&self, rank: u32) -> bool {
         self.undialled.iter().any(|(peer, _)| *peer == rank)
-    }
-
-    /// Removes and returns the connections to a rank that are still to be dialled.
-    fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
-        self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
     }
 
     /// Dials the ranks whose addresses are known, requests the addresses that are not known, and collects the
     /// connections that are established or have failed.
     pub fn dial(&mut self, book: &mut AddressBook, carrier: &mut dyn Carrier) {
-        let peers: BTreeSet<u32> = self.undialled.iter().map(|(peer, _)| *peer).collect();
-        for peer in peers {
-            let address = book.address(peer);
-            if address.is_empty() {
-                if book.has_all() {
-                    book.want(peer);
-                }
-                continue;
+        self.undialled.retain(|(peer, number)| {
+            let address = book.address(*peer);
+            match address.get(1..) {
+                Some(address) => carrier.dial_plain(*peer, address, *number),
+                None if book.has_all() => book.want(*peer),
+                None => {}
             }
-            for (to, number) in self.take_undialled(peer) {
-                carrier.dial_plain(to, &address[1..], number);
-            }
-        }
+            address.is_empty()
+        });
         while let Some((key, socket)) = carrier.poll_plain() {
-            self.on_over(key, socket.ok_or(Unreachable));
+            self.on_over(key, socket);
         }
     }
 
-    /// Handles a connection that was made, or could not be made.
-    fn on_over(&mut self, (peer, number): Key, result: Result<Descriptor, Unreachable>) {
+    fn on_over(&mut self, (peer, number): Key, socket: Option<Descriptor>) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         if number < asked || number - asked < KEPT_MAX {
-            self.made.on_answer((peer, number), result);
+            self.made.on_answer((peer, number), socket);
         }
     }
 
@@ -87,18 +72,9 @@ impl Plain {
     pub fn on_lost(&mut self, peer: u32) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         self.undialled.retain(|(to, _)| *to != peer);
-        (0..asked).for_each(|number| self.on_over((peer, number), Err(Unreachable)));
+        (0..asked).for_each(|number| self.on_over((peer, number), None));
     }
 
-    pub fn is_over(&self, key: Key) -> bool {
-        self.made.is_over(key)
-    }
-
-    pub fn take(&mut self, key: Key) -> Option<Result<Descriptor, Unreachable>> {
-        self.made.take(key)
-    }
-
-    /// Drops a connection that the program does not want any more.
     pub fn forget(&mut self, key: Key) {
         self.undialled.retain(|one| *one != key);
         self.made.forget(key);
@@ -108,11 +84,10 @@ impl Plain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec;
     use wireup_capi::net;
 
-    fn socket() -> Descriptor {
-        net::listen().unwrap().0
+    fn socket() -> Option<Descriptor> {
+        Some(net::listen().unwrap().0)
     }
 
     #[test]
@@ -120,16 +95,15 @@ mod tests {
         let mut high = Plain::default();
         assert_eq!(high.ask(9, 4), (4, 0));
         assert!(!high.is_undialled(4), "the lower rank dials");
-        high.on_over((4, 1), Ok(socket()));
-        assert!(!high.is_over((4, 0)));
+        high.on_over((4, 1), socket());
+        assert!(!high.made.is_over((4, 0)));
         assert_eq!(high.ask(9, 4), (4, 1));
-        assert!(high.take((4, 1)).is_some_and(|one| one.is_ok()) && high.take((4, 1)).is_none());
-        high.on_over((4, 2 + KEPT_MAX), Ok(socket()));
-        assert!(!high.is_over((4, 2 + KEPT_MAX)), "too many wait");
+        assert!(high.made.take((4, 1)).is_some_and(|one| one.is_some()) && high.made.take((4, 1)).is_none());
+        high.on_over((4, 2 + KEPT_MAX), socket());
+        assert!(!high.made.is_over((4, 2 + KEPT_MAX)), "too many wait");
         let mut low = Plain::default();
-        let keys = vec![low.ask(1, 4), low.ask(1, 4)];
-        low.ask(1, 5);
-        assert_eq!((low.take_undialled(4), &low.undialled[..]), (keys, &[(5, 0)][..]));
+        let keys = [low.ask(1, 4), low.ask(1, 4), low.ask(1, 5)];
+        assert_eq!((&low.undialled[..], keys), (&keys[..], [(4, 0), (4, 1), (5, 0)]));
     }
 
     #[test]
@@ -137,9 +111,9 @@ mod tests {
         let mut plain = Plain::default();
         let (first, second) = (plain.ask(9, 4), plain.ask(9, 4));
         plain.forget(first);
-        plain.on_over(first, Ok(socket()));
-        assert!(!plain.is_over(first));
+        plain.on_over(first, socket());
+        assert!(!plain.made.is_over(first));
         plain.on_lost(4);
-        assert_eq!(plain.take(second).map(|one| one.is_ok()), Some(false));
+        assert_eq!(plain.made.take(second).map(|one| one.is_some()), Some(false));
     }
 }

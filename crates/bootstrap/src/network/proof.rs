@@ -18,11 +18,11 @@
 //!
 //! A stranger's first bytes cost the acceptor one check of a MAC.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
-use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
+use snow::{Builder, HandshakeState};
+use wireup_capi::net::Errno;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on besides the secret; it changes with the message format.
@@ -31,9 +31,22 @@ const PROLOGUE: &[u8] = b"wireup ranks 3";
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;
 
-/// An error: the peer does not know the secret, or has violated the protocol.
+/// An error: a connection must be dropped, because the peer does not know the secret or has violated the protocol, or
+/// because the socket has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unproved;
+pub struct Broken;
+
+impl From<snow::Error> for Broken {
+    fn from(_: snow::Error) -> Broken {
+        Broken
+    }
+}
+
+impl From<Errno> for Broken {
+    fn from(_: Errno) -> Broken {
+        Broken
+    }
+}
 
 pub type Secret = [u8; 32];
 
@@ -41,11 +54,11 @@ pub type Secret = [u8; 32];
 ///
 /// # Errors
 /// None: the algorithm is part of this library.
-pub fn of_library(secret: &Secret, name: &[u8]) -> Result<Secret, Unproved> {
+pub fn of_library(secret: &Secret, name: &[u8]) -> Result<Secret, Broken> {
     if name.is_empty() {
         return Ok(*secret);
     }
-    let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Unproved)?;
+    let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Broken)?;
     let mut own = Secret::default();
     hash.hmac(secret, &[b"wireup library ", name].concat(), &mut own);
     Ok(own)
@@ -64,28 +77,12 @@ pub struct Proof {
 pub struct Proved {
     pub peer: u32,
     pub purpose: Purpose,
-    state: HandshakeState,
-}
-
-impl Proved {
-    /// The transport state for messages that arrive in order, each once.
-    pub fn in_order(self) -> Result<TransportState, Unproved> {
-        self.state.into_transport_mode().map_err(|_| Unproved)
-    }
-
-    /// The transport state for messages that carry their nonces. No nonce may be used twice.
-    pub fn in_any_order(self) -> Result<StatelessTransportState, Unproved> {
-        self.state.into_stateless_transport_mode().map_err(|_| Unproved)
-    }
-}
-
-/// The result of handling a handshake message.
-pub struct Next {
+    /// The message to send to the dialler; `None`: this end is the dialler.
     pub reply: Option<Vec<u8>>,
-    pub proved: Proved,
+    /// The state of the complete handshake, which becomes the keys for messages.
+    pub state: HandshakeState,
 }
 
-/// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Messages of groups. `closed`: number of connections between the two ranks that were closed by agreement, as far
@@ -114,22 +111,21 @@ impl Purpose {
 }
 
 /// A builder of the handshake's state, for the dialler or the acceptor.
-pub fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
-    let pattern = PATTERN.parse().map_err(|_| Unproved)?;
-    Builder::new(pattern).prologue(PROLOGUE).and_then(|builder| builder.psk(0, secret)).map_err(|_| Unproved)
+pub fn builder(secret: &Secret) -> Result<Builder<'_>, Broken> {
+    Ok(Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, secret)?)
 }
 
 impl Proof {
     /// Starts the handshake of a dialler. Returns its state and its first message.
-    pub fn dial(secret: &Secret, me: u32, to: u32, purpose: Purpose) -> Result<(Proof, Vec<u8>), Unproved> {
-        let mut state = builder(secret)?.build_initiator().map_err(|_| Unproved)?;
+    pub fn dial(secret: &Secret, me: u32, to: u32, purpose: Purpose) -> Result<(Proof, Vec<u8>), Broken> {
+        let mut state = builder(secret)?.build_initiator()?;
         let [what, number] = purpose.numbers();
         let first = message(&mut state, &[me, to, what, number].map(u32::to_le_bytes).concat())?;
         Ok((Proof { me, to: Some(to), purpose, state }, first))
     }
 
-    pub fn accept(secret: &Secret, me: u32) -> Result<Proof, Unproved> {
-        let state = builder(secret)?.build_responder().map_err(|_| Unproved)?;
+    pub fn accept(secret: &Secret, me: u32) -> Result<Proof, Broken> {
+        let state = builder(secret)?.build_responder()?;
         Ok(Proof { me, to: None, purpose: Purpose::Messages { closed: 0 }, state })
     }
 
@@ -146,12 +142,12 @@ impl Proof {
     ///
     /// # Errors
     /// The message is not from a rank of this job, or not for this rank.
-    pub fn on_message(mut self, bytes: &[u8]) -> Result<Next, Unproved> {
+    pub fn on_message(mut self, bytes: &[u8]) -> Result<Proved, Broken> {
         let mut room = [0; 128];
-        let len = self.state.read_message(bytes, &mut room).map_err(|_| Unproved)?;
+        let len = self.state.read_message(bytes, &mut room)?;
         let number =
             |at: usize| room[..len].get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes);
-        let peer = number(0).ok_or(Unproved)?;
+        let peer = number(0).ok_or(Broken)?;
         let (is_right, reply) = match self.to {
             Some(to) => (peer == to && len == 4, None),
             None => {
@@ -161,17 +157,25 @@ impl Proof {
                 (is_right, Some(message(&mut self.state, &self.me.to_le_bytes())?))
             }
         };
-        let proved = Proved { peer, purpose: self.purpose, state: self.state };
-        if is_right { Ok(Next { reply, proved }) } else { Err(Unproved) }
+        let proved = Proved { peer, purpose: self.purpose, reply, state: self.state };
+        if is_right { Ok(proved) } else { Err(Broken) }
     }
 }
 
 /// Writes the next message of a handshake.
-pub fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Unproved> {
+pub fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Broken> {
     let mut room = vec![0; 128];
-    let len = state.write_message(content, &mut room).map_err(|_| Unproved)?;
+    let len = state.write_message(content, &mut room)?;
     room.truncate(len);
     Ok(room)
+}
+
+/// The proofs that rank 3, which dials, and rank 5 have of each other.
+#[cfg(test)]
+pub fn proved_pair(purpose: Purpose) -> [Proved; 2] {
+    let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
+    let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
+    [dialler.on_message(accepted.reply.as_ref().unwrap()).unwrap(), accepted]
 }
 
 #[cfg(test)]
@@ -181,25 +185,15 @@ mod tests {
     const MESSAGES: Purpose = Purpose::Messages { closed: 9 };
 
     #[test]
-    fn both_ends_learn_each_others_rank() {
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, MESSAGES).unwrap();
-        let Next { reply, proved: accepted, .. } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-        let dialled = dialler.on_message(&reply.unwrap()).unwrap().proved;
-        assert_eq!((dialled.peer, accepted.peer, accepted.purpose), (5, 3, MESSAGES));
-        let (mut sealed, mut plain) = ([0; 64], [0; 64]);
-        let (mut dialled, mut accepted) = (dialled.in_order().unwrap(), accepted.in_order().unwrap());
-        let len = dialled.write_message(b"hello", &mut sealed).unwrap();
-        let len = accepted.read_message(&sealed[..len], &mut plain).unwrap();
-        assert_eq!(&plain[..len], b"hello");
-    }
-
-    #[test]
-    fn the_acceptor_learns_that_a_connection_is_the_programs() {
+    fn both_ends_learn_each_others_rank_and_what_the_connection_is_for() {
         for purpose in [MESSAGES, Purpose::Plain { number: 0 }, Purpose::Plain { number: 7 }] {
-            let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
-            let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-            let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap();
-            assert_eq!((accepted.proved.purpose, dialled.proved.purpose), (purpose, purpose));
+            let both = proved_pair(purpose);
+            assert_eq!(both.each_ref().map(|proved| (proved.peer, proved.purpose)), [(5, purpose), (3, purpose)]);
+            let [mut dialled, mut accepted] = both.map(|proved| proved.state.into_transport_mode().unwrap());
+            let (mut sealed, mut plain) = ([0; 64], [0; 64]);
+            let len = dialled.write_message(b"hello", &mut sealed).unwrap();
+            let len = accepted.read_message(&sealed[..len], &mut plain).unwrap();
+            assert_eq!(&plain[..len], b"hello");
         }
     }
 
@@ -213,10 +207,10 @@ mod tests {
     #[test]
     fn strangers_and_wrong_ranks_are_refused() {
         let first = |secret, me, to| Proof::dial(&[secret; 32], me, to, MESSAGES).unwrap().1;
-        let accept = |bytes: &[u8]| Proof::accept(&[7; 32], 5).unwrap().on_message(bytes).map(|next| next.proved.peer);
+        let accept = |bytes: &[u8]| Proof::accept(&[7; 32], 5).unwrap().on_message(bytes).map(|proved| proved.peer);
         assert_eq!(accept(&first(7, 3, 5)), Ok(3));
         for wrong in [first(8, 3, 5), first(7, 3, 4), first(7, 5, 5), Vec::new(), vec![0; 56], vec![1; 600]] {
-            assert_eq!(accept(&wrong), Err(Unproved));
+            assert_eq!(accept(&wrong), Err(Broken));
         }
         let (dialler, first) = Proof::dial(&[7; 32], 3, 5, MESSAGES).unwrap();
         let other = Proof { me: 6, ..Proof::accept(&[7; 32], 5).unwrap() };

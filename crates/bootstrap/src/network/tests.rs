@@ -3,7 +3,6 @@
 use super::tcp::UNPROVED_MAX;
 use super::*;
 use std::boxed::Box;
-use std::vec;
 use wireup_group::algorithms::{Allgather, Barrier, Wanted};
 use wireup_group::{KEPT_BYTES_MAX, WORLD};
 
@@ -27,31 +26,56 @@ fn those_that_notice() -> Vec<Transport> {
     vec![Transport::Tcp, Transport::Udp]
 }
 
+fn network(me: u32, transport: Transport) -> Network {
+    Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap()
+}
+
 /// Creates the networks of all ranks, and forms the group of all.
 fn networks(size: u32, transport: Transport) -> Vec<Network> {
-    let mut all: Vec<Network> =
-        (0..size).map(|me| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap()).collect();
+    let mut all: Vec<Network> = (0..size).map(|me| network(me, transport)).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     let at = |rank: u32| peers[(rank % size) as usize].clone();
-    let formed: Vec<Request> =
-        (0..size).map(|me| all[me as usize].groups.form(WORLD, me, size, at(me + size - 1), at(me + 1))).collect();
-    for (me, request) in formed.into_iter().enumerate() {
-        assert_eq!(complete(&mut all, me, request), Ok(Done::Group(Some(WORLD))));
-    }
+    let form = |one: &mut Network| one.groups.form(WORLD, one.me, size, at(one.me + size - 1), at(one.me + 1));
+    check_all(&mut all, form, Ok(Done::Group(Some(WORLD))));
     all
 }
 
-/// Runs all networks until a request of rank `me` completes.
-fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
-    let until = net::now_ms() + 30_000;
+/// Runs all networks until `look` finds something.
+fn run_until<T>(all: &mut [Network], mut look: impl FnMut(&mut [Network]) -> Option<T>) -> T {
+    let until = net::now_ms() + 60_000;
     loop {
         for one in all.iter_mut() {
             one.progress(0);
         }
-        if let Some(done) = all[me].results.take(request) {
-            return done;
+        if let Some(found) = look(all) {
+            return found;
         }
-        assert!(net::now_ms() < until, "rank {me} waits for ever");
+        assert!(net::now_ms() < until, "the ranks wait for ever");
+    }
+}
+
+/// Runs all networks until a request of rank `me` completes.
+fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
+    run_until(all, |all| all[me].results.take(request))
+}
+
+/// Starts a request on each network, runs all networks until these requests complete, and checks their results.
+fn check_all(all: &mut [Network], start: impl FnMut(&mut Network) -> Request, expected: Result<Done, Failure>) {
+    let requests: Vec<Request> = all.iter_mut().map(start).collect();
+    for (me, request) in requests.into_iter().enumerate() {
+        assert_eq!(complete(all, me, request), expected, "rank {me}");
+    }
+}
+
+fn barrier(one: &mut Network) -> Request {
+    one.groups.start(WORLD, Box::new(Barrier::default()))
+}
+
+/// Runs a network for 200 ms.
+fn run_for_a_while(one: &mut Network) {
+    let until = net::now_ms() + 200;
+    while net::now_ms() < until {
+        one.progress(10);
     }
 }
 
@@ -101,34 +125,27 @@ fn two_ranks_that_dial_each_other_keep_one_connection() {
     for transport in transports() {
         for _ in 0..20 {
             let mut all = networks(2, transport);
-            let requests: Vec<Request> =
-                all.iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
-            for (me, request) in requests.into_iter().enumerate() {
-                assert_eq!(complete(&mut all, me, request), Ok(Done::Nothing));
-            }
+            check_all(&mut all, barrier, Ok(Done::Nothing));
             assert_eq!([all[0].counts().connections, all[1].counts().connections], [1, 1]);
         }
     }
 }
 
 #[test]
-fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
-    for transport in those_that_notice() {
-        let mut all = networks(4, transport);
-        gather(&mut all, WORLD, &[0, 1, 2, 3]);
-        let requests: Vec<Request> =
-            all[..3].iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
-        drop(all.pop());
-        for (me, request) in requests.into_iter().enumerate() {
-            assert_eq!(complete(&mut all, me, request), Err(Failure::Lost { rank: 3 }));
+fn a_rank_that_is_gone_fails_those_who_wait_for_it_even_if_they_never_reached_it() {
+    for (transport, size) in those_that_notice().into_iter().flat_map(|transport| [(transport, 4), (transport, 2)]) {
+        let mut all = networks(size, transport);
+        if size > 2 {
+            gather(&mut all, WORLD, &[0, 1, 2, 3]);
         }
+        drop(all.pop());
+        check_all(&mut all, barrier, Err(Failure::Lost { rank: size - 1 }));
     }
 }
 
 #[test]
 fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
-    let mut all: Vec<Network> =
-        (0..2).map(|me| Network::new(me, SECRET, Listener::new(Transport::Tcp).unwrap()).unwrap()).collect();
+    let mut all: Vec<Network> = (0..2).map(|me| network(me, Transport::Tcp)).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     for (me, one) in all.iter_mut().enumerate() {
         one.groups.form_whole(WORLD, (me as u32, 2), true, &|rank| peers[rank as usize].clone());
@@ -163,7 +180,7 @@ fn apart<const SIZE: usize>(transport: Transport, ranks: [fn(&mut [Network; 1]);
     std::thread::scope(|scope| {
         for ((me, work), told) in ranks.into_iter().enumerate().zip(told) {
             scope.spawn(move || {
-                let mut one = Network::new(me as u32, SECRET, Listener::new(transport).unwrap()).unwrap();
+                let mut one = network(me as u32, transport);
                 tell.iter().for_each(|tell| tell.send(one.groups.own().clone()).unwrap());
                 let mut peers: Vec<Peer> = told.iter().take(SIZE).collect();
                 peers.sort_by_key(|peer| peer.rank);
@@ -177,21 +194,17 @@ fn apart<const SIZE: usize>(transport: Transport, ranks: [fn(&mut [Network; 1]);
 
 #[test]
 fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
-    for transport in transports() {
-        let leaver = |leaver: &mut [Network; 1]| {
-            leaver[0].groups.send_tagged(1, WORLD, 7, b"goodbye");
-            leave(&mut leaver[0]);
-        };
-        apart(
-            transport,
-            [leaver, |receiver| {
-                let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
-                // The receiver computes while the other rank leaves.
-                std::thread::sleep(std::time::Duration::from_millis(100));
-                assert_eq!(complete(receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
-            }],
-        );
-    }
+    let leaver = |leaver: &mut [Network; 1]| {
+        leaver[0].groups.send_tagged(1, WORLD, 7, b"goodbye");
+        leave(&mut leaver[0]);
+    };
+    let receiver = |receiver: &mut [Network; 1]| {
+        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+        // The receiver computes while the other rank leaves.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(complete(receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
+    };
+    transports().into_iter().for_each(|transport| apart(transport, [leaver, receiver]));
 }
 
 /// Rank 0 leaves after a message that is longer than what the kernel takes, while rank 1 computes for longer than
@@ -203,17 +216,15 @@ fn all_that_a_rank_sends_before_it_leaves_arrives() {
         leaver[0].groups.send_tagged(1, WORLD, 7, &vec![5; LEN]);
         leave(&mut leaver[0]);
     };
-    apart(
-        Transport::Tcp,
-        [leaver, |receiver| {
-            let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
-            while receiver[0].counts().connections == 0 {
-                receiver[0].progress(10);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2_000));
-            assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
-        }],
-    );
+    let receiver = |receiver: &mut [Network; 1]| {
+        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+        while receiver[0].counts().connections == 0 {
+            receiver[0].progress(10);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2_000));
+        assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
+    };
+    apart(Transport::Tcp, [leaver, receiver]);
 }
 
 /// Each of two ranks sends more than the other one keeps and the kernel takes, reads no more, and leaves.
@@ -231,9 +242,7 @@ fn two_ranks_that_leave_do_not_wait_for_each_other() {
         leave(one);
         assert!(one.carrier.unsent() < Unsent::Messages);
     };
-    for transport in those_that_notice() {
-        apart(transport, [leaver, leaver]);
-    }
+    those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, leaver]));
 }
 
 /// Rank 0 leaves and waits for rank 1, which computes until rank 2 has asked rank 0 something over a new connection.
@@ -260,32 +269,18 @@ fn a_rank_that_waits_until_it_can_leave_says_so_to_those_who_connect() {
         TOLD.wait();
         assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
     };
-    for transport in those_that_notice() {
-        apart(
-            transport,
-            [leaver, receiver, |late| {
-                LEAVES.wait();
-                let before = late[0].connections.route(0);
-                late[0].groups.send_tagged(0, WORLD, 7, b"late");
-                let until = net::now_ms() + 30_000;
-                while late[0].connections.route(0) != Route::Nowhere && net::now_ms() < until {
-                    late[0].progress(10);
-                }
-                TOLD.wait();
-                assert_eq!([before, late[0].connections.route(0)], [Route::Dial, Route::Nowhere]);
-            }],
-        );
-    }
-}
-
-#[test]
-fn a_rank_that_was_never_reached_is_lost_too() {
-    for transport in those_that_notice() {
-        let mut all = networks(2, transport);
-        drop(all.pop());
-        let request = all[0].groups.start(WORLD, Box::new(Barrier::default()));
-        assert_eq!(complete(&mut all, 0, request), Err(Failure::Lost { rank: 1 }));
-    }
+    let late = |late: &mut [Network; 1]| {
+        LEAVES.wait();
+        let before = late[0].connections.route(0);
+        late[0].groups.send_tagged(0, WORLD, 7, b"late");
+        let until = net::now_ms() + 30_000;
+        while late[0].connections.route(0) != Route::Nowhere && net::now_ms() < until {
+            late[0].progress(10);
+        }
+        TOLD.wait();
+        assert_eq!([before, late[0].connections.route(0)], [Route::Dial, Route::Nowhere]);
+    };
+    those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, receiver, late]));
 }
 
 #[test]
@@ -296,10 +291,7 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
         let mut last = all.pop().unwrap();
         last.leave(1000);
         drop(last);
-        let until = net::now_ms() + 200;
-        while net::now_ms() < until {
-            all[0].progress(10);
-        }
+        run_for_a_while(&mut all[0]);
         assert_eq!(all[0].counts().connections, 0);
         let receive = all[0].groups.receive_tagged(1, WORLD, 0);
         all[0].pump();
@@ -317,18 +309,11 @@ fn a_rank_that_leaves_tells_nobody_that_another_one_is_lost() {
         let [mut zero, mut one, two]: [Network; 3] = all.try_into().unwrap_or_else(|_| panic!("three ranks"));
         let connections = zero.counts().connections;
         one.leave(0);
-        let until = net::now_ms() + 30_000;
-        while zero.counts().connections == connections {
-            zero.progress(10);
-            assert!(net::now_ms() < until, "no goodbye arrives");
-        }
+        run_until(std::slice::from_mut(&mut zero), |zero| (zero[0].counts().connections != connections).then_some(()));
         zero.leave(0);
         drop(zero);
         let sent = one.counts().messages;
-        let until = net::now_ms() + 200;
-        while net::now_ms() < until {
-            one.progress(10);
-        }
+        run_for_a_while(&mut one);
         assert_eq!(one.counts().messages, sent, "{transport:?}");
         drop(two);
     }
@@ -365,13 +350,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
 
 /// Runs all networks until no connection is being closed and `is_so` returns `true`.
 fn settle(all: &mut [Network], is_so: impl Fn(&[Network]) -> bool) {
-    let until = net::now_ms() + 30_000;
-    while !is_so(all) || all.iter().any(|one| one.counts().closing > 0) {
-        for one in all.iter_mut() {
-            one.progress(0);
-        }
-        assert!(net::now_ms() < until, "connections are not closed");
-    }
+    run_until(all, |all| (is_so(all) && all.iter().all(|one| one.counts().closing == 0)).then_some(()));
 }
 
 #[test]
@@ -426,21 +405,18 @@ fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose
     let address = rank_address::candidates(&all[to as usize].groups.own().address[1..], net::host_number())[0];
     let stranger = net::connect(&address, None).unwrap();
     let unit = [&(first.len() as u16).to_le_bytes()[..], &first].concat();
-    let (mut is_sent, until) = (false, net::now_ms() + 30_000);
-    loop {
+    let mut is_sent = false;
+    run_until(all, |_| {
         is_sent = is_sent || net::write(&stranger, &unit) == Ok(unit.len());
-        for one in all.iter_mut() {
-            one.progress(0);
-        }
         match net::read(&stranger, &mut [0; 256]) {
-            Ok(net::Received::Nothing) => {}
+            Ok(net::Received::Nothing) => None,
             answer => {
                 assert!(matches!(answer, Ok(net::Received::Bytes(_))), "no answer");
-                return stranger;
+                Some(())
             }
         }
-        assert!(net::now_ms() < until, "the rank does not answer");
-    }
+    });
+    stranger
 }
 
 #[test]
@@ -465,26 +441,18 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
     let mut all = networks(2, Transport::Tcp);
     let high = all[1].connect(WORLD, 0).unwrap();
     let stranger = replayed(&mut all, (0, 1), proof::Purpose::Plain { number: 0 });
-    assert!(!all[1].plain.is_over(high), "the program has a stranger's connection");
+    assert!(!all[1].plain.made.is_over(high), "the program has a stranger's connection");
     let low = all[0].connect(WORLD, 1).unwrap();
-    let until = net::now_ms() + 30_000;
-    while !(all[0].plain.is_over(low) && all[1].plain.is_over(high)) {
-        for one in all.iter_mut() {
-            one.progress(0);
-        }
-        assert!(net::now_ms() < until, "the ranks are not connected");
-    }
-    let (low, high) = (all[0].plain.take(low).unwrap().unwrap(), all[1].plain.take(high).unwrap().unwrap());
+    run_until(&mut all, |all| (all[0].plain.made.is_over(low) && all[1].plain.made.is_over(high)).then_some(()));
+    let [low, high] = [(0, low), (1, high)].map(|(me, key)| all[me].plain.made.take(key).unwrap().unwrap());
     // The program's bytes arrive, and nothing before them.
     for (from, to) in [(&low, &high), (&high, &low)] {
         assert_eq!(net::write(from, b"hello"), Ok(5));
         let mut bytes = [0; 64];
-        let read = loop {
-            match net::read(to, &mut bytes) {
-                Ok(net::Received::Nothing) => assert!(net::now_ms() < until),
-                other => break other,
-            }
-        };
+        let read = run_until(&mut all, |_| match net::read(to, &mut bytes) {
+            Ok(net::Received::Nothing) => None,
+            other => Some(other),
+        });
         assert!(matches!(read, Ok(net::Received::Bytes(5))) && bytes.starts_with(b"hello"));
     }
     drop(stranger);
@@ -506,13 +474,7 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
             all[1].groups.send_tagged(0, of, nth % 3, &content(nth));
         }
         // The receiver still receives from other ranks meanwhile.
-        let until = net::now_ms() + 60_000;
-        while all[0].paused.is_empty() {
-            all[..2].iter_mut().for_each(|one| {
-                one.progress(0);
-            });
-            assert!(net::now_ms() < until, "{transport:?}: all is taken");
-        }
+        run_until(&mut all[..2], |all| (!all[0].paused.is_empty()).then_some(()));
         all[2].groups.send_tagged(0, WORLD, 9, b"of another rank");
         let receive = all[0].groups.receive_tagged(2, WORLD, 9);
         assert_eq!(complete(&mut all, 0, receive), Ok(Done::Bytes(b"of another rank".into())));
@@ -528,6 +490,23 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
         }
         assert!(all[0].paused.is_empty());
     }
+}
+
+/// Rank 0 reads no more, because it keeps too much of rank 1, and still writes to rank 1 when that one exits.
+#[test]
+fn the_exit_of_a_rank_from_which_nothing_is_read_is_noticed_behind_its_messages() {
+    const LEN: usize = 1 << 20;
+    let mut all = networks(2, Transport::Tcp);
+    for _ in 0..KEPT_BYTES_MAX / LEN + 16 {
+        all[1].groups.send_tagged(0, WORLD, 7, &vec![5; LEN]);
+    }
+    run_until(&mut all, |all| (!all[0].paused.is_empty()).then_some(()));
+    all[0].groups.send_tagged(1, WORLD, 7, &vec![0; 16 * LEN]);
+    all[0].pump();
+    drop(all.pop());
+    run_for_a_while(&mut all[0]);
+    let receive = all[0].groups.receive_tagged(1, WORLD, 7);
+    assert!(complete(&mut all, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
 }
 
 #[test]
@@ -581,15 +560,14 @@ fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
     let all = transports();
     let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other)));
     for (one, other) in pairs.filter(|(one, other)| one != other) {
-        let mut all = [(0, one), (1, other)]
-            .map(|(me, transport)| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap());
+        let mut all = [network(0, one), network(1, other)];
         let peer = all[1].groups.own().clone();
         assert!(all[0].can_reach(&all[0].groups.own().address) && !all[0].can_reach(&peer.address));
         assert!(!all[0].can_reach(&[]));
         // The two ranks know each other's addresses from the beginning.
         let formed = all[0].groups.form(WORLD, 0, 2, peer.clone(), peer);
         assert_eq!(complete(&mut all, 0, formed), Ok(Done::Group(Some(WORLD))));
-        let barrier = all[0].groups.start(WORLD, Box::new(Barrier::default()));
-        assert_eq!(complete(&mut all, 0, barrier), Err(Failure::Lost { rank: 1 }));
+        let waiting = barrier(&mut all[0]);
+        assert_eq!(complete(&mut all, 0, waiting), Err(Failure::Lost { rank: 1 }));
     }
 }

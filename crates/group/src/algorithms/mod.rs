@@ -14,26 +14,14 @@
 //! build           log P              2 log P                       2 addresses each step
 //! ```
 
-mod allgather;
-mod alltoall;
-mod barrier;
-mod broadcast;
-mod build;
+mod basic;
+mod bruck;
 mod reduce;
-mod scan;
-mod shift;
-mod sort;
 mod split;
 
-pub use allgather::Allgather;
-pub use alltoall::Alltoall;
-pub use barrier::Barrier;
-pub use broadcast::Broadcast;
-pub use build::Build;
-pub(crate) use build::{push_peer, take_peer};
-pub use reduce::Allreduce;
-pub use scan::Prefix;
-pub use shift::Shift;
+pub use basic::{Barrier, Broadcast, Build, Shift};
+pub use bruck::{Allgather, Alltoall};
+pub use reduce::{Allreduce, Prefix};
 pub use split::{Split, Wanted};
 
 use crate::message::Malformed;
@@ -41,7 +29,6 @@ use crate::shape::{Link, Peer, Shape};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The messages of one step.
 #[derive(Default, Debug)]
 pub struct Step {
     pub sends: Vec<(Link, Vec<u8>)>,
@@ -49,7 +36,6 @@ pub struct Step {
     pub receives: Vec<Link>,
 }
 
-/// The result of an algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Nothing,

@@ -12,12 +12,9 @@
 //! of bytes, so a name serves as well as a number. The members of no colour end up in a run of their own and are told
 //! that they are in no group.
 
-use super::build::{push_peer, take_peer};
-use super::scan::{Combine, Scan};
-use super::sort::Sort;
+use super::reduce::{Combine, Scan};
 use super::{Algorithm, NewPlace, Outcome, Step};
-use crate::message::Malformed;
-use crate::rows;
+use crate::message::{Malformed, encode_peer, take_number, take_peer};
 use crate::shape::{Link, Peer, Shape, Side};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -60,7 +57,6 @@ const NO_COLOUR: u8 = 2;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Record {
     colour: Vec<u8>,
-    /// The member's place in the old group.
     place: u32,
     peer: Peer,
 }
@@ -68,18 +64,15 @@ struct Record {
 impl Record {
     /// Encodes a colour so that no colour is a prefix of another: each byte follows a 1, and a 0 ends the colour.
     fn colour_bytes(colour: Option<&[u8]>) -> Vec<u8> {
-        let Some(colour) = colour else { return alloc::vec![NO_COLOUR] };
+        let Some(colour) = colour else { return vec![NO_COLOUR] };
         let mut bytes: Vec<u8> = colour.iter().flat_map(|byte| [1, *byte]).collect();
         bytes.push(0);
         bytes
     }
 
     fn encode(&self, key: i64) -> Vec<u8> {
-        let mut out = self.colour.clone();
-        out.extend_from_slice(&(key as u64 ^ 1 << 63).to_be_bytes());
-        out.extend_from_slice(&self.place.to_be_bytes());
-        push_peer(&mut out, &self.peer);
-        out
+        let key = (key as u64 ^ 1 << 63).to_be_bytes();
+        [&self.colour[..], &key, &self.place.to_be_bytes(), &encode_peer(&self.peer)].concat()
     }
 
     fn decode(bytes: &[u8]) -> Result<Record, Malformed> {
@@ -110,16 +103,12 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn decode(mut bytes: &'a [u8]) -> Result<Run<'a>, Malformed> {
-        let has_edge = rows::number(&mut bytes)? != 0;
-        Ok(Run { has_edge, count: rows::number(&mut bytes)?, end: bytes })
+        let has_edge = take_number(&mut bytes)? != 0;
+        Ok(Run { has_edge, count: take_number(&mut bytes)?, end: bytes })
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + self.end.len());
-        out.extend_from_slice(&u32::from(self.has_edge).to_le_bytes());
-        out.extend_from_slice(&self.count.to_le_bytes());
-        out.extend_from_slice(self.end);
-        out
+        [&u32::from(self.has_edge).to_le_bytes()[..], &self.count.to_le_bytes(), self.end].concat()
     }
 
     /// This run extended by the run `beyond`, unless this run already reaches the edge of the new group.
@@ -192,8 +181,7 @@ impl Neighbours {
 
     fn scan(&self) -> Scan<Count> {
         let Record { place, peer, .. } = &self.record;
-        let mut end = place.to_le_bytes().to_vec();
-        push_peer(&mut end, peer);
+        let end = [&place.to_le_bytes()[..], &encode_peer(peer)].concat();
         let run = |neighbour| Run { has_edge: !self.is_with(neighbour), count: 1, end: &end }.encode();
         Scan::with_both(Count, run(&self.left), run(&self.right))
     }
@@ -213,21 +201,21 @@ impl Neighbours {
         for number in [u32::from(is_member), me, size, first.0] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        push_peer(&mut out, &peer_of(&self.left, &last.1));
-        push_peer(&mut out, &peer_of(&self.right, &first.1));
+        out.extend(encode_peer(&peer_of(&self.left, &last.1)));
+        out.extend(encode_peer(&peer_of(&self.right, &first.1)));
         Ok(out)
     }
 }
 
 fn end(mut bytes: &[u8]) -> Result<(u32, Peer), Malformed> {
-    Ok((rows::number(&mut bytes)?, take_peer(&mut bytes)?))
+    Ok((take_number(&mut bytes)?, take_peer(&mut bytes)?))
 }
 
 fn decode_result(bytes: &[u8], me: u32) -> Result<Option<NewPlace>, Malformed> {
     let (of, mut bytes) = bytes.split_first_chunk().ok_or(Malformed)?;
-    let is_member = rows::number(&mut bytes)? != 0;
-    let (place, size) = (rows::number(&mut bytes)?, rows::number(&mut bytes)?);
-    let first = rows::number(&mut bytes)?;
+    let is_member = take_number(&mut bytes)? != 0;
+    let (place, size) = (take_number(&mut bytes)?, take_number(&mut bytes)?);
+    let first = take_number(&mut bytes)?;
     let (left, right) = (take_peer(&mut bytes)?, take_peer(&mut bytes)?);
     if u32::from_be_bytes(*of) != me || place >= size {
         return Err(Malformed);
@@ -270,5 +258,81 @@ impl Algorithm for Split {
 
     fn outcome(self: Box<Self>) -> Outcome {
         Outcome::Place(self.place)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Comparison {
+    link: Link,
+    keeps_smaller: bool,
+}
+
+/// Sorts records, one for each member, by their bytes (bitonic sort, for any number of members).
+///
+/// Both halves are sorted in opposite directions, then merged: each member compares its record with the member at the
+/// largest power of two below the size of the part, on the side where that lies, and keeps the smaller or the larger
+/// one. So only links of the graph are used (lwgrp; Lang's bitonic sort for any n).
+struct Sort {
+    record: Vec<u8>,
+    /// The comparisons that are still to be made; the next one is last.
+    left: Vec<Comparison>,
+    current: Option<Comparison>,
+}
+
+impl Sort {
+    fn new(shape: &Shape, record: Vec<u8>) -> Sort {
+        let mut left = Vec::new();
+        sort(shape.me, shape.size, true, &mut left);
+        left.reverse();
+        Sort { record, left, current: None }
+    }
+
+    fn next(&mut self) -> Option<Step> {
+        self.current = self.left.pop();
+        let link = self.current?.link;
+        Some(Step { sends: vec![(link, self.record.clone())], receives: vec![link] })
+    }
+
+    fn on_message(&mut self, other: &[u8]) {
+        let keeps_smaller = self.current.is_some_and(|comparison| comparison.keeps_smaller);
+        let is_better = if keeps_smaller { other < &self.record[..] } else { other > &self.record[..] };
+        if is_better {
+            self.record = other.to_vec();
+        }
+    }
+}
+
+/// Appends the comparisons of member `me` of `0..size` to `out`.
+fn sort(me: u32, size: u32, is_ascending: bool, out: &mut Vec<Comparison>) {
+    if size < 2 {
+        return;
+    }
+    let half = size / 2;
+    if me < half {
+        sort(me, half, !is_ascending, out);
+    } else {
+        sort(me - half, size - half, is_ascending, out);
+    }
+    merge(me, size, is_ascending, out);
+}
+
+fn merge(me: u32, size: u32, is_ascending: bool, out: &mut Vec<Comparison>) {
+    if size < 2 {
+        return;
+    }
+    let power = (size - 1).ilog2();
+    let distance = 1 << power;
+    if me < size - distance {
+        let link = Link { side: Side::Right, power: power as usize };
+        out.push(Comparison { link, keeps_smaller: is_ascending });
+    }
+    if me >= distance {
+        let link = Link { side: Side::Left, power: power as usize };
+        out.push(Comparison { link, keeps_smaller: !is_ascending });
+    }
+    if me < distance {
+        merge(me, distance, is_ascending, out);
+    } else {
+        merge(me - distance, size - distance, is_ascending, out);
     }
 }

@@ -51,29 +51,24 @@ enum Item {
     Said(Word),
 }
 
-/// An event that the test may deliver next, in any order.
+/// An event at end `to`, which the test may deliver next, in any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Event {
-    Hello {
-        to: usize,
-        number: Number,
-        closed: u32,
-    },
-    Outcome {
-        to: usize,
-        number: Number,
-        is_kept: bool,
-    },
-    /// The first item of a stream arrives at end `to`.
-    Item {
-        to: usize,
-        number: Number,
-    },
-    /// Everything that end `to` has sent has arrived, and it sends no more.
-    Closed {
-        to: usize,
-        number: Number,
-    },
+struct Event {
+    to: usize,
+    number: Number,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// The dialler's hello arrives.
+    Hello { closed: u32 },
+    /// The dialler receives the answer to its hello.
+    Outcome { is_kept: bool },
+    /// The first item of the connection's stream arrives.
+    Item,
+    /// Everything that the end has sent has arrived, and it sends no more.
+    Closed,
 }
 
 #[derive(Default)]
@@ -113,7 +108,7 @@ impl Two {
                 self.last += 1;
                 let (number, closed) = (self.last, self.ends[end].closed(other));
                 self.ends[end].on_dial(other, number);
-                self.under_way.push(Event::Hello { to: 1 - end, number, closed });
+                self.under_way.push(Event { to: 1 - end, number, what: What::Hello { closed } });
             }
             Route::Dial | Route::Wait => {}
             Route::Nowhere => panic!("nobody leaves"),
@@ -132,29 +127,26 @@ impl Two {
     }
 
     fn events(&self) -> Vec<Event> {
-        let is_known = |number: Number, to: usize| {
-            // A stream starts only after its receiver knows that the connection is kept.
-            !self
-                .under_way
-                .iter()
-                .any(|event| matches!(event, Event::Outcome { to: at, number: of, .. } if (*at, *of) == (to, number)))
+        // A stream starts only after its receiver knows that the connection is kept.
+        let is_known = |of: (Number, usize)| {
+            let is_outcome = |one: &Event| matches!(one.what, What::Outcome { .. }) && (one.number, one.to) == of;
+            !self.under_way.iter().any(is_outcome)
         };
-        let items = self.streams.iter().filter(|((number, to), items)| !items.is_empty() && is_known(*number, *to));
-        let items = items.map(|((number, to), _)| Event::Item { to: *to, number: *number });
+        let items = self.streams.iter().filter(|(of, items)| !items.is_empty() && is_known(**of));
+        let items = items.map(|((number, to), _)| Event { to: *to, number: *number, what: What::Item });
         let all_has_arrived =
             |(number, end): (Number, usize)| self.streams.get(&(number, 1 - end)).is_none_or(VecDeque::is_empty);
         let closed = self.finishing.iter().filter(|one| all_has_arrived(**one));
-        let closed = closed.map(|(number, end)| Event::Closed { to: *end, number: *number });
+        let closed = closed.map(|(number, end)| Event { to: *end, number: *number, what: What::Closed });
         self.under_way.iter().copied().chain(items).chain(closed).collect()
     }
 
     fn happen(&mut self, event: Event) {
         self.under_way.retain(|one| *one != event);
-        let (Event::Hello { to, .. } | Event::Outcome { to, .. } | Event::Item { to, .. } | Event::Closed { to, .. }) =
-            event;
+        let Event { to, number, what } = event;
         let other = 1 - to as u32;
-        match event {
-            Event::Hello { number, closed, .. } => {
+        match what {
+            What::Hello { closed } => {
                 let verdict = self.ends[to].on_hello(to as u32, (other, closed), number, |_| true);
                 let is_kept = verdict != Verdict::Refuse;
                 if is_kept {
@@ -166,14 +158,14 @@ impl Two {
                     assert!(left.iter().all(|item| *item == Item::Said(Word::Agree)), "nothing is lost: {left:?}");
                     self.finishing.retain(|one| *one != (old, to));
                 }
-                self.under_way.push(Event::Outcome { to: 1 - to, number, is_kept });
+                self.under_way.push(Event { to: 1 - to, number, what: What::Outcome { is_kept } });
             }
-            Event::Outcome { number, is_kept, .. } => match self.ends[to].peers.get(&other) {
+            What::Outcome { is_kept } => match self.ends[to].peers.get(&other) {
                 Some(State::Dialling(at)) if *at == number && is_kept => self.ends[to].on_dialled(other, number),
                 Some(State::Dialling(at)) if *at == number => drop(self.ends[to].on_closed(other, number)),
                 _ => {}
             },
-            Event::Item { number, .. } => {
+            What::Item => {
                 let item = self.streams.get_mut(&(number, to)).and_then(VecDeque::pop_front);
                 match item.expect("it is there") {
                     Item::Message(message) => {
@@ -183,7 +175,7 @@ impl Two {
                     Item::Said(word) => self.on_word(to, number, word),
                 }
             }
-            Event::Closed { number, .. } => {
+            What::Closed => {
                 self.finishing.retain(|one| *one != (number, to));
                 self.ends[to].on_finished(other, number);
             }

@@ -4,7 +4,7 @@
 
 use super::{Call, Cost, Trouble, algorithm};
 use wireup_group::message_len;
-use wireup_group::{Failure, Link, Malformed, Peer, Shape, Step};
+use wireup_group::{Failure, Malformed, Peer, Shape, Step};
 
 /// The cost of the call at each rank of a job of `size` ranks; `None`: the members of the call are not alike.
 ///
@@ -27,8 +27,8 @@ fn reflected(call: Call, size: u32) -> Result<Cost, Malformed> {
         cost.messages += sends.len() as u64;
         cost.bytes += sends.iter().map(|(_, payload)| message_len(payload) as u64).sum::<u64>();
         for from in receives {
-            let reflection = Link { side: from.side.opposite(), ..from };
-            let payload = sends.iter().find(|(link, _)| *link == reflection).map(|(_, payload)| payload);
+            let reflection = sends.iter().find(|(link, _)| link.power == from.power && link.side != from.side);
+            let payload = reflection.map(|(_, payload)| payload);
             algorithm.on_message(&mut shape, from, payload.ok_or(Malformed)?)?;
         }
     }

@@ -11,14 +11,11 @@
 //! connections, and for two numbers per rank that has ever dialled this one; none for strangers.
 
 use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
-use super::open::Open;
-use super::seals::{DATA, QUOTE_LEN, Seals, header};
-use crate::network::carrier::{Happened, Number, Unsent, Word};
-use crate::network::messages::word;
-use crate::network::proof::{Proof, Purpose, Secret, Unproved};
+use super::open::{DATA, Open, QUOTE_LEN, Seals, header};
+use crate::network::carrier::{ConnectionEvent, Happened, Number, Unsent, Word};
+use crate::network::proof::{Broken, Proof, Purpose, Secret};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
@@ -30,10 +27,10 @@ const HELLO_MS_MAX: u64 = 1_000;
 const GOODBYE_LEN: usize = 4;
 
 /// The origin of a report that no process uses a rank's port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
     /// An ICMP error that quotes the beginning of a datagram. A stranger may have sent it.
-    Quotes(&'a [u8]),
+    Quotes(Vec<u8>),
     /// A report by an agent of this job, which needs no second report to be believed.
     Certain,
 }
@@ -88,13 +85,13 @@ struct Dialling {
     proof: Proof,
     pause: u64,
     due: u64,
-    /// Whether [`Happened::Unanswered`] was reported for this dial.
+    /// Whether [`ConnectionEvent::Unanswered`] was reported for this dial.
     is_told: bool,
 }
 
 impl Endpoint {
     /// `datagram_len`: maximum length of a datagram, in bytes.
-    pub fn new(me: u32, secret: &Secret, own_place: WireAddress, datagram_len: usize) -> Result<Endpoint, Unproved> {
+    pub fn new(me: u32, secret: &Secret, own_place: WireAddress, datagram_len: usize) -> Result<Endpoint, Broken> {
         Ok(Endpoint {
             me,
             secret: *secret,
@@ -123,7 +120,7 @@ impl Endpoint {
         let number = self.last;
         let dialled = Proof::dial(&self.secret, self.me, to, Purpose::Messages { closed });
         let (Ok((proof, first)), false) = (dialled, places.is_empty()) else {
-            self.happened.push_back(Happened::Over { number, peer: to, is_lost: true });
+            self.report(number, to, ConnectionEvent::Over { is_lost: true });
             return number;
         };
         let hello = Hello { from: self.me, to, number, place: &self.own_place, proof: &first };
@@ -135,7 +132,7 @@ impl Endpoint {
     }
 
     /// Records that the agents can relay connections: from now on, a dialled rank that answers at no place is reported
-    /// once ([`Happened::Unanswered`]).
+    /// once ([`ConnectionEvent::Unanswered`]).
     pub fn has_relays(&mut self) {
         self.has_relays = true;
     }
@@ -168,7 +165,7 @@ impl Endpoint {
         if !self.open(number).is_some_and(|open| open.has_left()) {
             self.forget(number);
         }
-        self.happened.retain(|happened| happened.number() != number);
+        self.happened.retain(|happened| happened.number != number);
     }
 
     /// Says goodbye on all connections: this rank leaves in an orderly way.
@@ -186,7 +183,7 @@ impl Endpoint {
 
     pub fn unsent(&self, now: u64) -> Unsent {
         let most = self.connections.values().map(|connection| match &connection.stage {
-            Stage::Open { open, .. } if open.may_want_answer(now) => GOODBYE_LEN,
+            Stage::Open { open, .. } if open.parting.may_want_answer(now) => GOODBYE_LEN,
             Stage::Open { open, .. } => open.unacknowledged(),
             Stage::Dialling(_) => 0,
         });
@@ -209,7 +206,7 @@ impl Endpoint {
 
     /// Handles a report that no process receives at this place. An ICMP error counts only if it quotes a datagram that
     /// this rank has sent recently.
-    pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: Refusal<'_>) {
+    pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: &Refusal) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {
             let peer = match &mut connection.stage {
@@ -223,7 +220,7 @@ impl Endpoint {
                 Stage::Open { open, .. } => {
                     let is_lost = open.place == place
                         && match refusal {
-                            Refusal::Quotes(quote) => open.has_sent(quote) && open.on_refused(now),
+                            Refusal::Quotes(quote) => open.seals.has_sent(quote) && open.on_refused(now),
                             Refusal::Certain => true,
                         };
                     is_lost.then_some(open.peer)
@@ -238,7 +235,6 @@ impl Endpoint {
         numbers.into_iter().for_each(|number| self.settle(number));
     }
 
-    /// When to call [`Endpoint::on_tick`].
     pub fn deadline(&self) -> Option<u64> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -250,7 +246,11 @@ impl Endpoint {
                 Some(Stage::Dialling(dialling)) => {
                     let hellos = dialling.on_tick(now);
                     if self.has_relays && dialling.pause == HELLO_MS_MAX && !mem::replace(&mut dialling.is_told, true) {
-                        self.happened.push_back(Happened::Unanswered { number, peer: dialling.to });
+                        self.happened.push_back(Happened {
+                            number,
+                            peer: dialling.to,
+                            event: ConnectionEvent::Unanswered,
+                        });
                     }
                     self.outbox.extend(hellos.into_iter().map(|(to, hello)| (number, to, hello)));
                 }
@@ -318,9 +318,10 @@ impl Endpoint {
     fn accept(&mut self, now: u64, place: &[u8], hello: &Hello<'_>) {
         let accepted = Proof::accept(&self.secret, self.me).and_then(|proof| proof.on_message(hello.proof));
         let Ok(accepted) = accepted else { return };
-        let (peer, reply) = (accepted.proved.peer, accepted.reply.unwrap_or_default());
-        let Purpose::Messages { closed } = accepted.proved.purpose else { return };
-        let Some(state) = accepted.proved.in_any_order().ok().filter(|_| peer == hello.from) else { return };
+        let (peer, reply) = (accepted.peer, accepted.reply.unwrap_or_default());
+        let Purpose::Messages { closed } = accepted.purpose else { return };
+        let state = accepted.state.into_stateless_transport_mode();
+        let Some(state) = state.ok().filter(|_| peer == hello.from) else { return };
         self.last += 1;
         let number = self.last;
         self.heard.insert(peer, (hello.number, number));
@@ -330,7 +331,7 @@ impl Endpoint {
         let open = Open::new(now, peer, (place.to_vec(), true), seals, self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
         self.connections.insert(number, Connection { stage, timer: None });
-        self.happened.push_back(Happened::Proved { number, peer, was_dialled: false, closed });
+        self.report(number, peer, ConnectionEvent::Proved { was_dialled: false, closed });
         self.settle(number);
     }
 
@@ -342,15 +343,14 @@ impl Endpoint {
         let Dialling { to: peer, mut places, proof, .. } = *dialling;
         let at = places.iter().position(|place| place == from).unwrap_or(0);
         let place = places.swap_remove(at);
-        let state = proof.on_message(welcome.proof).and_then(|next| next.proved.in_any_order());
-        let Ok(state) = state else {
-            self.happened.push_back(Happened::Over { number, peer, is_lost: false });
-            return;
+        let proved = proof.on_message(welcome.proof);
+        let Ok(state) = proved.and_then(|proved| Ok(proved.state.into_stateless_transport_mode()?)) else {
+            return self.report(number, peer, ConnectionEvent::Over { is_lost: false });
         };
         let open = Open::new(now, peer, (place, false), Seals::new(welcome.number, state), self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: None };
         self.connections.insert(number, Connection { stage, timer: None });
-        self.happened.push_back(Happened::Proved { number, peer, was_dialled: true, closed: 0 });
+        self.report(number, peer, ConnectionEvent::Proved { was_dialled: true, closed: 0 });
         self.settle(number);
     }
 
@@ -366,14 +366,11 @@ impl Endpoint {
         let peer = open.peer;
         let Ok(messages) = arrived else { return self.end(number, peer) };
         for bytes in messages {
-            let word = word(&bytes);
-            if word == Some(Word::Goodbye) {
-                open.on_goodbye(now);
+            let event = ConnectionEvent::arrived(bytes);
+            if event == ConnectionEvent::Said(Word::Goodbye) {
+                open.parting.left = Some(now);
             }
-            self.happened.push_back(match word {
-                Some(word) => Happened::Said { number, from: peer, word },
-                None => Happened::Message { number, from: peer, bytes },
-            });
+            self.happened.push_back(Happened { number, peer, event });
         }
         self.settle(number);
     }
@@ -381,13 +378,16 @@ impl Endpoint {
     /// Ends a connection, and reports its rank as lost, unless the rank has said goodbye or may have given up its dial.
     fn end(&mut self, number: Number, peer: u32) {
         let has_left = self.open(number).is_some_and(|open| open.has_left());
-        let happened = match self.forget(number) {
-            _ if has_left => return,
-            // The dialler has left or exited before it received the welcome.
-            Some(Stage::Open { welcome: Some(_), .. }) => Happened::Over { number, peer, is_lost: false },
-            _ => Happened::Over { number, peer, is_lost: true },
-        };
-        self.happened.push_back(happened);
+        let stage = self.forget(number);
+        // A dialler that has not received the welcome has left or exited before.
+        let is_lost = !matches!(stage, Some(Stage::Open { welcome: Some(_), .. }));
+        if !has_left {
+            self.report(number, peer, ConnectionEvent::Over { is_lost });
+        }
+    }
+
+    fn report(&mut self, number: Number, peer: u32, event: ConnectionEvent) {
+        self.happened.push_back(Happened { number, peer, event });
     }
 
     fn forget(&mut self, number: Number) -> Option<Stage> {

@@ -4,9 +4,8 @@
 //! process at the other end: so hellos contain the sender's place, and no dial is ever refused.
 
 use super::Wire;
-use super::endpoint::WireAddress;
+use super::endpoint::{Refusal, WireAddress};
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_fabric::{ADDRESS_LEN_MAX, Endpoint, Error, Peer};
@@ -30,15 +29,16 @@ impl Fabric {
     pub fn open() -> Result<Fabric, Error> {
         Ok(Fabric { endpoint: Endpoint::open()?, peers: BTreeMap::new() })
     }
+
+    /// The address at which other ranks reach this one.
+    pub fn address(&self) -> Vec<u8> {
+        self.endpoint.address().to_vec()
+    }
 }
 
 impl Wire for Fabric {
     fn fd(&self) -> c_int {
         self.endpoint.fd()
-    }
-
-    fn address(&self) -> Vec<u8> {
-        self.endpoint.address().to_vec()
     }
 
     fn own_place(&self) -> WireAddress {
@@ -75,7 +75,7 @@ impl Wire for Fabric {
         self.endpoint.receive(buffer)
     }
 
-    fn refused(&mut self, _quote: &mut Vec<u8>) -> Option<WireAddress> {
+    fn refused(&mut self) -> Option<(WireAddress, Refusal)> {
         None
     }
 }

@@ -11,7 +11,7 @@
 //! repeats is recognised by its number, because each rank's numbers grow.
 
 use crate::network::carrier::Number;
-use crate::network::proof::{Secret, Unproved};
+use crate::network::proof::{Broken, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use snow::params::HashChoice;
@@ -32,8 +32,8 @@ pub struct Codes {
 }
 
 impl Codes {
-    pub fn new(secret: &Secret) -> Result<Codes, Unproved> {
-        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Unproved)?;
+    pub fn new(secret: &Secret) -> Result<Codes, Broken> {
+        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Broken)?;
         let mut key = [0; 32];
         hash.hmac(secret, PURPOSE, &mut key);
         Ok(Codes { hash, key })
@@ -45,9 +45,12 @@ impl Codes {
         code
     }
 
-    fn append(&mut self, bytes: &mut Vec<u8>) {
-        let code = self.code(bytes);
+    /// The datagram of these parts, with its code at the end.
+    fn with_code(&mut self, parts: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = parts.concat();
+        let code = self.code(&bytes);
         bytes.extend_from_slice(&code[..CODE_LEN]);
+        bytes
     }
 
     /// The bytes before the code; `None`: the code is wrong, so the datagram comes from a stranger.
@@ -71,15 +74,9 @@ pub struct Hello<'a> {
 
 impl<'a> Hello<'a> {
     pub fn encode(&self, codes: &mut Codes) -> Vec<u8> {
-        let mut out = [HELLO].to_vec();
-        out.extend_from_slice(&self.from.to_le_bytes());
-        out.extend_from_slice(&self.to.to_le_bytes());
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.push(self.place.len() as u8);
-        out.extend_from_slice(self.place);
-        out.extend_from_slice(self.proof);
-        codes.append(&mut out);
-        out
+        let [from, to] = [self.from, self.to].map(u32::to_le_bytes);
+        let place_len = [self.place.len() as u8];
+        codes.with_code(&[&[HELLO], &from, &to, &self.number.to_le_bytes(), &place_len, self.place, self.proof])
     }
 
     /// Checks and decodes a hello; `None`: it is not from a rank of this job.
@@ -104,12 +101,7 @@ pub struct Welcome<'a> {
 
 impl<'a> Welcome<'a> {
     pub fn encode(&self, codes: &mut Codes) -> Vec<u8> {
-        let mut out = [WELCOME].to_vec();
-        out.extend_from_slice(&self.to.to_le_bytes());
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(self.proof);
-        codes.append(&mut out);
-        out
+        codes.with_code(&[&[WELCOME], &self.to.to_le_bytes(), &self.number.to_le_bytes(), self.proof])
     }
 
     /// Checks and decodes a welcome; `None`: it is not from a rank of this job.

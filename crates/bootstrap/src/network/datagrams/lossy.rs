@@ -1,7 +1,7 @@
 //! Tests real wires, two in one process, through a wrapper that loses, repeats and reorders datagrams.
 
 use super::*;
-use crate::network::carrier::{Happened, SERVER};
+use crate::network::carrier::{ConnectionEvent, SERVER};
 use std::collections::BTreeMap;
 
 const SECRET: Secret = [6; 32];
@@ -25,10 +25,6 @@ impl<W> Lossy<W> {
 impl<W: Wire> Wire for Lossy<W> {
     fn fd(&self) -> c_int {
         self.wire.fd()
-    }
-
-    fn address(&self) -> Vec<u8> {
-        self.wire.address()
     }
 
     fn own_place(&self) -> WireAddress {
@@ -62,8 +58,8 @@ impl<W: Wire> Wire for Lossy<W> {
         self.wire.receive(from, buffer)
     }
 
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress> {
-        self.wire.refused(quote)
+    fn refused(&mut self) -> Option<(WireAddress, Refusal)> {
+        self.wire.refused()
     }
 }
 
@@ -71,15 +67,14 @@ fn message(from: u32, nth: usize) -> Vec<u8> {
     vec![from as u8 + nth as u8 + 1; 2 + nth * 37 % 5_000]
 }
 
-/// Both ends send many messages; all must arrive, once and in order.
-fn exchange<W: Wire>(wires: [W; 2]) {
-    let addresses = [wires[0].address(), wires[1].address()];
+/// Both ends send many messages; all must arrive, once and in order. `address`: that of the second wire.
+fn exchange<W: Wire>(wires: [W; 2], address: &[u8]) {
     let mut ends = Vec::new();
     for (me, wire) in (0..).zip(wires) {
         let lossy = Lossy { wire, seed: 77 + u64::from(me), held: None, lost: 0 };
         ends.push(Datagrams::new(me, &SECRET, lossy).unwrap());
     }
-    ends[0].dial(1, &addresses[1], 0);
+    ends[0].dial(1, address, 0);
     let mut got: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
     let (until, mut events) = (now_ms() + 60_000, Vec::new());
     let is_over = |ends: &[Datagrams<Lossy<W>>], got: &BTreeMap<usize, Vec<Vec<u8>>>| {
@@ -90,11 +85,11 @@ fn exchange<W: Wire>(wires: [W; 2]) {
             end.epoll.wait(1, &mut events);
             events.iter().filter(|event| event.token != SERVER).for_each(|event| end.on_event(*event));
             while let Some(happened) = end.poll() {
-                match happened {
-                    Happened::Proved { number, .. } => {
-                        (0..MESSAGES).for_each(|nth| end.send(number, &message(at as u32, nth)));
+                match happened.event {
+                    ConnectionEvent::Proved { .. } => {
+                        (0..MESSAGES).for_each(|nth| end.send(happened.number, &message(at as u32, nth)));
                     }
-                    Happened::Message { bytes, .. } => got.entry(at).or_default().push(bytes),
+                    ConnectionEvent::Message(bytes) => got.entry(at).or_default().push(bytes),
                     other => panic!("{other:?}"),
                 }
             }
@@ -110,13 +105,18 @@ fn exchange<W: Wire>(wires: [W; 2]) {
 
 #[test]
 fn everything_arrives_over_a_bad_network_of_udp() {
-    exchange([Udp::open().unwrap(), Udp::open().unwrap()]);
+    let [one, other] = [(); 2].map(|()| Udp::open().unwrap());
+    let address = other.address.clone();
+    exchange([one, other], &address);
 }
 
 #[test]
 fn everything_arrives_over_a_bad_network_of_libfabric() {
     match (Fabric::open(), Fabric::open()) {
-        (Ok(one), Ok(other)) => exchange([one, other]),
+        (Ok(one), Ok(other)) => {
+            let address = other.address();
+            exchange([one, other], &address);
+        }
         (Err(error), _) | (_, Err(error)) => {
             assert!(std::env::var_os("WIREUP_REQUIRE_PEERS").is_none(), "{error:?}");
             std::eprintln!("skipped: {error:?}");

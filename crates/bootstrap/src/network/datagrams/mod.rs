@@ -6,7 +6,7 @@
 //!       └── Wire: udp, fabric
 //! ```
 //!
-//! `endpoint`, `open`, `seals` and `handshake` use no socket and no clock. [`Datagrams`] uses both: it reads datagrams
+//! `endpoint`, `open` and `handshake` use no socket and no clock. [`Datagrams`] uses both: it reads datagrams
 //! that have arrived, and sends those that are due. While this process computes, nothing is read and nothing is
 //! repeated; a timer makes the descriptor of [`Carrier::epoll`] readable when something must be repeated.
 
@@ -15,15 +15,13 @@ mod fabric;
 pub mod handshake;
 #[cfg(test)]
 mod lossy;
-mod open;
-pub mod seals;
+pub mod open;
 #[cfg(test)]
 mod tests;
 mod udp;
 
 use super::carrier::{Carrier, Happened, Number, Unsent};
 use super::proof::Secret;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use endpoint::{Endpoint, Refusal, WireAddress};
@@ -42,9 +40,6 @@ const RECEIVED_MAX: usize = 512;
 pub trait Wire {
     /// A descriptor that is readable when a datagram has arrived.
     fn fd(&self) -> c_int;
-
-    /// The address at which other ranks reach this one.
-    fn address(&self) -> Vec<u8>;
 
     /// The wire address to which ranks that this rank dials send their answers; empty if every datagram shows its
     /// receiver the sender's address.
@@ -79,15 +74,9 @@ pub trait Wire {
         None
     }
 
-    /// Removes and returns the wire address of a relay that has ended: its rank has exited, or the agents cannot reach
-    /// it.
-    fn ended(&mut self) -> Option<WireAddress> {
-        None
-    }
-
-    /// The destination of a datagram that came back with an error, because no process receives there. The beginning of
-    /// that datagram, which the error quotes, is stored in `quote`. `None`: no such error is left.
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress>;
+    /// Removes and returns a report that no process receives at a wire address: a datagram has come back with an error,
+    /// or a relay has ended because its rank has exited or the agents cannot reach it. `None`: there is no report.
+    fn refused(&mut self) -> Option<(WireAddress, Refusal)>;
 }
 
 pub struct Datagrams<W> {
@@ -133,12 +122,8 @@ impl<W: Wire> Datagrams<W> {
                 Some(len) => self.endpoint.on_datagram(now, &self.from, &self.received[..len]),
                 // Errors are read last, so that a peer's goodbye is read before the report that the peer has exited.
                 None => {
-                    let mut quote = Vec::new();
-                    while let Some(place) = self.wire.refused(&mut quote) {
-                        self.endpoint.on_refused(now, &place, Refusal::Quotes(&quote));
-                    }
-                    while let Some(place) = self.wire.ended() {
-                        self.endpoint.on_refused(now, &place, Refusal::Certain);
+                    while let Some((place, refusal)) = self.wire.refused() {
+                        self.endpoint.on_refused(now, &place, &refusal);
                     }
                     return;
                 }
@@ -192,12 +177,8 @@ impl<W: Wire> Carrier for Datagrams<W> {
         self.endpoint.send(number, message);
     }
 
-    fn pause(&mut self, number: Number) {
-        self.endpoint.set_paused(number, true);
-    }
-
-    fn resume(&mut self, number: Number) {
-        self.endpoint.set_paused(number, false);
+    fn set_paused(&mut self, number: Number, is_paused: bool) {
+        self.endpoint.set_paused(number, is_paused);
     }
 
     fn close(&mut self, number: Number) {

@@ -1,8 +1,8 @@
 //! Several endpoints, connected by a bad network in which strangers send too.
 
-use super::seals::QUOTE_LEN;
+use super::open::{DATA, QUOTE_LEN};
 use super::*;
-use crate::network::carrier::{Number, Word};
+use crate::network::carrier::{ConnectionEvent, Number, Word};
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -91,27 +91,33 @@ impl World {
         end.waiting.entry(to).or_default().push(message.to_vec());
     }
 
-    fn on_happened(&mut self, me: u32, happened: Happened) {
-        let end = &mut self.ends[me as usize];
-        match happened {
-            Happened::Proved { number, peer, was_dialled, closed } => {
+    /// Reacts like [`crate::network::Network`].
+    fn on_happened(&mut self, me: u32, Happened { number, peer, event }: Happened) {
+        let End { endpoint, connections, goodbyes, got, lost, .. } = &mut self.ends[me as usize];
+        match event {
+            ConnectionEvent::Proved { was_dialled, closed } => {
                 if was_dialled {
-                    end.connections.on_dialled(peer, number);
+                    connections.on_dialled(peer, number);
                 } else {
-                    match end.connections.on_hello(me, (peer, closed), number, |_| true) {
+                    match connections.on_hello(me, (peer, closed), number, |_| true) {
                         Verdict::Keep => {}
-                        Verdict::KeepInsteadOf(other) => end.endpoint.close(other),
-                        Verdict::Refuse => return end.endpoint.close(number),
+                        Verdict::KeepInsteadOf(other) => endpoint.close(other),
+                        Verdict::Refuse => return endpoint.close(number),
                     }
                 }
                 self.send_waiting(me, peer);
             }
-            Happened::Message { from, bytes, .. } => end.got.entry(from).or_default().push(bytes),
-            Happened::Said { number, from, word } => self.on_word(me, number, from, word),
-            Happened::Unanswered { .. } | Happened::Finished { .. } => {}
-            Happened::Over { number, peer, is_lost } => {
-                assert!(is_lost && end.connections.on_closed(peer, number));
-                end.lost.push(peer);
+            ConnectionEvent::Message(bytes) => got.entry(peer).or_default().push(bytes),
+            ConnectionEvent::Said(Word::Goodbye) => {
+                connections.on_left(peer);
+                endpoint.close(number);
+                goodbyes.push(peer);
+            }
+            ConnectionEvent::Said(_) => panic!("connections stay"),
+            ConnectionEvent::Unanswered | ConnectionEvent::Finished => {}
+            ConnectionEvent::Over { is_lost } => {
+                assert!(is_lost && connections.on_closed(peer, number));
+                lost.push(peer);
             }
         }
     }
@@ -119,19 +125,6 @@ impl World {
     fn send_waiting(&mut self, me: u32, peer: u32) {
         for message in self.ends[me as usize].waiting.remove(&peer).unwrap_or_default() {
             self.send(me, peer, &message);
-        }
-    }
-
-    /// Reacts to a word like [`crate::network::Network`].
-    fn on_word(&mut self, me: u32, number: Number, from: u32, word: Word) {
-        let End { endpoint, connections, goodbyes, .. } = &mut self.ends[me as usize];
-        match word {
-            Word::Goodbye => {
-                connections.on_left(from);
-                endpoint.close(number);
-                goodbyes.push(from);
-            }
-            Word::Close | Word::Agree | Word::Decline => panic!("connections stay"),
         }
     }
 
@@ -218,7 +211,7 @@ impl World {
             Some(_) => {
                 if let Some(end) = self.ends.get_mut(usize::from(from)) {
                     let quote = &datagram.bytes[..datagram.bytes.len().min(QUOTE_LEN)];
-                    end.endpoint.on_refused(self.now, &[to], Refusal::Quotes(quote));
+                    end.endpoint.on_refused(self.now, &[to], &Refusal::Quotes(quote.to_vec()));
                 }
             }
             // A datagram for a stranger is dropped.
@@ -232,16 +225,11 @@ impl World {
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
-    (0u64..40, 0u64..30, 0u64..20, 0u64..10, 0u64..30, 0u64..100).prop_map(
-        |(lost, repeated, changed, cut, replayed, delay_ms_max)| Weather {
-            lost,
-            repeated,
-            changed,
-            cut,
-            replayed,
-            delay_ms_max,
-        },
-    )
+    let all = [0u64..40, 0..30, 0..20, 0..10, 0..30, 0..100];
+    all.prop_map(|all| {
+        let [lost, repeated, changed, cut, replayed, delay_ms_max] = all;
+        Weather { lost, repeated, changed, cut, replayed, delay_ms_max }
+    })
 }
 
 proptest! {
@@ -328,11 +316,12 @@ fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
     assert!(!from_there.is_empty());
     for nth in 0..200_u64 {
         // A stranger can guess numbers and counters, but no encrypted bytes.
-        let guessed = [&[seals::DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
+        let guessed = [&[DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
         let quotes = [vec![], guessed[..17].to_vec(), guessed, from_there[nth as usize % from_there.len()].clone()];
         for quote in quotes {
             world.now += 100;
-            world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&quote[..quote.len().min(QUOTE_LEN)]));
+            let quote = quote[..quote.len().min(QUOTE_LEN)].to_vec();
+            world.ends[0].endpoint.on_refused(world.now, &[1], &Refusal::Quotes(quote));
         }
     }
     world.send(0, 1, b"again");
@@ -348,7 +337,7 @@ fn errors_that_quote_no_hello_give_up_no_dial() {
     world.send(0, 1, b"hello");
     for _ in 0..100 {
         world.now += 10;
-        world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&[handshake::HELLO; QUOTE_LEN]));
+        world.ends[0].endpoint.on_refused(world.now, &[1], &Refusal::Quotes(vec![handshake::HELLO; QUOTE_LEN]));
     }
     world.run_until(|world| world.ends[1].got.contains_key(&0));
     assert!(world.ends[0].lost.is_empty());
@@ -414,7 +403,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     world.settle();
     let mut datagrams: Vec<Vec<u8>> = world.history.iter().map(|datagram| datagram.bytes.clone()).collect();
     let kinds = |kind| datagrams.iter().filter(|bytes| bytes[0] == kind).count();
-    assert!([handshake::HELLO, handshake::WELCOME, seals::DATA].map(kinds).iter().all(|count| *count > 0));
+    assert!([handshake::HELLO, handshake::WELCOME, DATA].map(kinds).iter().all(|count| *count > 0));
     for at in 0..datagrams.len() {
         let bytes = datagrams[at].clone();
         datagrams.extend((0..bytes.len()).step_by(7).map(|len| bytes[..len].to_vec()));
@@ -426,7 +415,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     }
     let welcome = [&[handshake::WELCOME][..], &dialled.to_le_bytes(), &[9; 80]].concat();
     let hello = [&[handshake::HELLO, 9, 0, 0, 0, 1][..], &[0; 90]].concat();
-    datagrams.extend([welcome, hello, vec![seals::DATA; 100], vec![0; 100], vec![77; DATAGRAM_LEN + 1], vec![]]);
+    datagrams.extend([welcome, hello, vec![DATA; 100], vec![0; 100], vec![77; DATAGRAM_LEN + 1], vec![]]);
     let endpoint = &mut world.ends[1].endpoint;
     let (mut to, mut bytes) = (Vec::with_capacity(100), Vec::with_capacity(1000));
     let before = ALLOCATED.get();

@@ -1,8 +1,8 @@
 //! Datagrams over UDP: one socket for all ranks.
 
 use super::Wire;
-use super::endpoint::WireAddress;
-use super::seals::QUOTE_LEN;
+use super::endpoint::{Refusal, WireAddress};
+use super::open::QUOTE_LEN;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};
@@ -15,7 +15,8 @@ const DATAGRAM_LEN: usize = 1_232;
 pub struct Udp {
     socket: net::Datagrams,
     host: u64,
-    address: Vec<u8>,
+    /// The address at which other ranks reach this one.
+    pub address: Vec<u8>,
     /// Sockets over which agents relay datagrams, each to and from one rank; `None`: the relay has ended.
     relays: Vec<Option<Descriptor>>,
     /// Relays that have ended and whose end was not reported yet.
@@ -36,10 +37,6 @@ impl Udp {
 impl Wire for Udp {
     fn fd(&self) -> c_int {
         self.socket.fd()
-    }
-
-    fn address(&self) -> Vec<u8> {
-        self.address.clone()
     }
 
     /// Answers go to the source address of each hello, because a network may have translated the address.
@@ -77,15 +74,13 @@ impl Wire for Udp {
         Some(relay_place(self.relays.len() - 1))
     }
 
-    fn ended(&mut self) -> Option<WireAddress> {
-        self.ended.pop()
-    }
-
-    fn refused(&mut self, quote: &mut Vec<u8>) -> Option<WireAddress> {
-        quote.resize(QUOTE_LEN, 0);
-        let (address, len) = self.socket.refused(quote)?;
+    fn refused(&mut self) -> Option<(WireAddress, Refusal)> {
+        let mut quote = vec![0; QUOTE_LEN];
+        let Some((address, len)) = self.socket.refused(&mut quote) else {
+            return self.ended.pop().map(|relay| (relay, Refusal::Certain));
+        };
         quote.truncate(len);
-        Some(place(&address))
+        Some((place(&address), Refusal::Quotes(quote)))
     }
 }
 

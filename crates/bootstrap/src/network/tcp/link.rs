@@ -11,18 +11,17 @@
 //! and the acceptance is sent only if the network keeps the connection. A connection for the program's own use has no
 //! acceptance: it belongs to the program after the confirmation.
 
-use super::stream::{Stream, push_unit, take_unit, unit_left};
-use crate::network::carrier::{Happened, Key, Number, Unsent, Word};
-use crate::network::messages::{said, word};
-use crate::network::proof::{Proof, Purpose, Secret};
+use crate::network::carrier::{ConnectionEvent, Key, Number, Unsent, Word};
+use crate::network::messages::{Unframed, framed, said};
+use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, SEALED_LEN_MAX, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
-use wireup_capi::net::{self, Descriptor, Errno, Received};
+use snow::TransportState;
+use wireup_capi::net::{self, Descriptor, Epoll, Errno, Received};
 
 pub struct Link {
-    /// The rank at the other end, once it is known.
     pub peer: Option<u32>,
     was_open: bool,
     /// Number of the connection (see [`Key`]), if this end has dialled it for the program's own use.
@@ -45,7 +44,6 @@ pub struct Link {
     pub since_ms: u64,
 }
 
-/// Whether this end reads its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reading {
     Yes,
@@ -64,18 +62,13 @@ enum Ending {
 }
 
 enum Stage {
-    Connecting {
-        to: u32,
-        purpose: Purpose,
-        target: Target,
-    },
+    /// This end dials, and no address has answered yet.
+    Connecting { to: u32, purpose: Purpose, target: Target },
+    /// This end waits for a handshake message.
     Proving(Box<Proof>),
     /// Both ends have the new key, and this end waits for the other end's first unit under it.
-    Confirming {
-        stream: Box<Stream>,
-        purpose: Purpose,
-        was_dialled: bool,
-    },
+    Confirming { stream: Box<Stream>, purpose: Purpose, was_dialled: bool },
+    /// Messages are exchanged.
     Open(Box<Stream>),
     /// The peer has violated the protocol.
     Broken,
@@ -90,22 +83,11 @@ pub struct Target {
     pub repetitions: Option<c_int>,
 }
 
-/// A result of reading a connection.
 pub enum Arrived {
-    Happened(Happened),
+    Event(ConnectionEvent),
     /// A connection for the program's own use is proved, and belongs to the program from now on. No byte after the
     /// handshake was read.
     Plain(Key),
-}
-
-/// An error: the connection must be dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Over;
-
-impl From<Errno> for Over {
-    fn from(_: Errno) -> Over {
-        Over
-    }
 }
 
 impl Link {
@@ -134,51 +116,60 @@ impl Link {
         Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, purpose, target }) }
     }
 
-    pub fn accepted(socket: Descriptor, secret: &Secret, me: u32) -> Result<Link, Over> {
-        let proof = Proof::accept(secret, me).map_err(|_| Over)?;
+    pub fn accepted(socket: Descriptor, secret: &Secret, me: u32) -> Result<Link, Broken> {
+        let proof = Proof::accept(secret, me)?;
         Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
 
-    /// Starts to connect to the next address, and returns the socket's descriptor; `None`: no address is left.
-    pub fn next_attempt(&mut self) -> Option<c_int> {
-        let Stage::Connecting { target, .. } = &mut self.stage else { return None };
+    /// Starts to connect to the next address; `false`: no address is left.
+    pub fn next_attempt(&mut self, epoll: &Epoll, number: Number) -> bool {
+        let Stage::Connecting { target, .. } = &mut self.stage else { return false };
         self.socket = None;
         while let Some(address) = target.left.pop() {
-            if let Ok(socket) = net::connect(&address, target.repetitions) {
-                self.is_watched = true;
-                let fd = socket.fd();
-                self.socket = Some(socket);
-                return Some(fd);
+            if let Ok(socket) = net::connect(&address, target.repetitions)
+                && epoll.watch(socket.fd(), number, true, true).is_ok()
+            {
+                (self.socket, self.is_watched) = (Some(socket), true);
+                return true;
             }
         }
-        None
+        false
     }
 
-    /// Continues the dial over a connection that the agents relay, and returns the socket's descriptor.
-    pub fn use_relay(&mut self, socket: Descriptor) -> c_int {
-        let fd = socket.fd();
+    /// Continues the dial over a connection that the agents relay.
+    pub fn use_relay(&mut self, epoll: &Epoll, number: Number, socket: Descriptor) -> Result<(), Errno> {
         if let Stage::Connecting { target, .. } = &self.stage {
             self.relayed_to = Some(target.host);
         }
+        epoll.watch(socket.fd(), number, false, true)?;
         (self.socket, self.is_watched) = (Some(socket), false);
-        fd
+        Ok(())
     }
 
-    /// Stops reading until [`Link::resume`]. Returns the descriptor, and whether epoll must watch it for writability.
-    pub fn pause(&mut self) -> Option<(c_int, bool)> {
-        let socket = self.socket.as_ref().filter(|_| self.reading == Reading::Yes)?;
-        self.reading = Reading::Paused;
-        Some((socket.fd(), self.is_watched))
+    /// Changes for what epoll watches the socket, or adds it to the epoll set if it `is_new` there.
+    fn watch(&self, epoll: &Epoll, number: Number, is_new: bool) -> Result<(), Errno> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        match self.reading {
+            Reading::Yes => epoll.watch(socket.fd(), number, self.is_watched, is_new),
+            Reading::Paused => epoll.watch_output(socket.fd(), number, self.is_watched),
+            Reading::PausedUnwatched => Ok(()),
+        }
     }
 
-    /// Reads again. Returns the descriptor, whether epoll must watch it for writability, and whether it must be added
-    /// to the epoll set.
-    pub fn resume(&mut self) -> Option<(c_int, bool, bool)> {
-        let socket = self.socket.as_ref()?;
+    /// Stops reading until [`Link::resume`].
+    pub fn pause(&mut self, epoll: &Epoll, number: Number) {
+        if self.reading == Reading::Yes {
+            self.reading = Reading::Paused;
+            // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
+            let _ = self.watch(epoll, number, false);
+        }
+    }
+
+    pub fn resume(&mut self, epoll: &Epoll, number: Number) -> Result<(), Errno> {
         match core::mem::replace(&mut self.reading, Reading::Yes) {
-            Reading::Yes => None,
-            Reading::Paused => Some((socket.fd(), self.is_watched, false)),
-            Reading::PausedUnwatched => Some((socket.fd(), self.is_watched, true)),
+            Reading::Yes => Ok(()),
+            Reading::Paused => self.watch(epoll, number, false),
+            Reading::PausedUnwatched => self.watch(epoll, number, true),
         }
     }
 
@@ -186,12 +177,13 @@ impl Link {
         self.reading != Reading::Yes
     }
 
-    /// Handles an epoll event on a paused connection, which is not watched for input. If the socket is readable all the
-    /// same, the connection is broken: returns the descriptor, which the caller must remove from the epoll set.
-    pub fn on_event_while_paused(&mut self, is_readable: bool) -> Option<c_int> {
-        let socket = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused)?;
-        self.reading = Reading::PausedUnwatched;
-        Some(socket.fd())
+    /// Handles an epoll event. If the socket is readable while the connection is paused, so that epoll does not watch it
+    /// for input, the connection is broken.
+    pub fn on_event(&mut self, epoll: &Epoll, is_readable: bool) {
+        if let Some(socket) = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused) {
+            epoll.forget(socket.fd());
+            self.reading = Reading::PausedUnwatched;
+        }
     }
 
     pub fn is_connecting(&self) -> bool {
@@ -204,9 +196,11 @@ impl Link {
     }
 
     /// The socket, for the program; `None`: the last handshake message could not be sent.
-    pub fn into_socket(mut self) -> Option<Descriptor> {
-        self.flush().ok()?;
-        self.socket.filter(|_| self.to_send.is_empty())
+    pub fn into_socket(mut self, epoll: &Epoll, number: Number) -> Option<Descriptor> {
+        self.flush(epoll, number).ok()?;
+        let socket = self.socket.filter(|_| self.to_send.is_empty())?;
+        epoll.forget(socket.fd());
+        Some(socket)
     }
 
     /// The kind of data, sent on an open connection, that is still in this process or, with `or_in_kernel`, in the
@@ -228,9 +222,9 @@ impl Link {
     ///
     /// # Errors
     /// The attempt to connect has failed.
-    pub fn on_ready(&mut self, secret: &Secret, me: u32, is_writable: bool) -> Result<bool, Over> {
+    pub fn on_ready(&mut self, secret: &Secret, me: u32, is_writable: bool) -> Result<bool, Broken> {
         let (Some(socket), Stage::Connecting { to, purpose, .. }) = (&self.socket, &self.stage) else {
-            return Err(Over);
+            return Err(Broken);
         };
         match self.relayed_to {
             None if !is_writable => return Ok(false),
@@ -238,11 +232,11 @@ impl Link {
             // The agents send a byte when they have connected to the rank.
             Some(_) => match net::read(socket, &mut [0])? {
                 Received::Nothing => return Ok(false),
-                Received::End => return Err(Over),
+                Received::End => return Err(Broken),
                 Received::Bytes(_) => {}
             },
         }
-        let (proof, first) = Proof::dial(secret, me, *to, *purpose).map_err(|_| Over)?;
+        let (proof, first) = Proof::dial(secret, me, *to, *purpose)?;
         push_unit(&mut self.to_send, &first);
         self.stage = Stage::Proving(Box::new(proof));
         Ok(true)
@@ -272,9 +266,9 @@ impl Link {
         self.ending != Ending::No
     }
 
-    /// Writes what fits. If the need to watch for writability has changed, returns the descriptor and the new need.
-    pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Over> {
-        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(None) };
+    /// Writes what fits; epoll watches for writability if something is left.
+    pub fn flush(&mut self, epoll: &Epoll, number: Number) -> Result<(), Broken> {
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(()) };
         let mut is_cut = false;
         while self.sent < self.to_send.len() && !is_cut {
             match net::write(socket, &self.to_send[self.sent..]) {
@@ -295,25 +289,26 @@ impl Link {
         }
         // If a broken connection is not watched, reading reports the end after it is resumed.
         let waits = !self.to_send.is_empty() && self.reading != Reading::PausedUnwatched;
-        let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
-        Ok(has_changed.then_some((socket.fd(), waits)))
+        if core::mem::replace(&mut self.is_watched, waits) != waits {
+            self.watch(epoll, number, false)?;
+        }
+        Ok(())
     }
 
-    /// Reads once into `buffer`. Returns what has arrived on this connection, whose number is `number`, and whether
-    /// there may be more to read.
-    pub fn read(&mut self, number: Number, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
-        let socket = self.socket.as_ref().ok_or(Over)?;
+    /// Reads once into `buffer`. Returns what has arrived on this connection, and whether there may be more to read.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Broken> {
+        let socket = self.socket.as_ref().ok_or(Broken)?;
         let room = self.readable().min(buffer.len());
         let len = match net::read(socket, &mut buffer[..room])? {
             Received::Nothing => return Ok((Vec::new(), false)),
-            Received::End => return Err(Over),
+            Received::End => return Err(Broken),
             Received::Bytes(len) => len,
         };
         let mut received = core::mem::take(&mut self.received);
         received.extend_from_slice(&buffer[..len]);
         let (mut left, mut all) = (&received[..], Vec::new());
         while let Some(unit) = take_unit(&mut left) {
-            self.on_unit(number, unit, &mut all)?;
+            self.on_unit(unit, &mut all)?;
         }
         let taken = received.len() - left.len();
         received.drain(..taken);
@@ -335,18 +330,18 @@ impl Link {
         }
     }
 
-    fn on_unit(&mut self, number: Number, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {
+    fn on_unit(&mut self, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Broken> {
         match core::mem::replace(&mut self.stage, Stage::Broken) {
             Stage::Proving(proof) => {
                 let was_dialled = proof.dialled().is_some();
-                let next = proof.on_message(unit).map_err(|_| Over)?;
-                if let Some(reply) = next.reply {
-                    push_unit(&mut self.to_send, &reply);
+                let proved = proof.on_message(unit)?;
+                if let Some(reply) = &proved.reply {
+                    push_unit(&mut self.to_send, reply);
                 }
-                let purpose = next.proved.purpose;
-                let mut stream = Box::new(Stream::new(next.proved).map_err(|_| Over)?);
+                let purpose = proved.purpose;
+                let mut stream = Box::new(Stream::new(proved)?);
                 if was_dialled {
-                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                    stream.confirm(&mut self.to_send)?;
                 }
                 match purpose {
                     Purpose::Plain { number } if was_dialled => all.push(Arrived::Plain((stream.peer, number))),
@@ -355,7 +350,7 @@ impl Link {
             }
             Stage::Confirming { mut stream, purpose, was_dialled } => {
                 let from = stream.peer;
-                let messages = stream.open(unit).map_err(|_| Over)?;
+                let messages = stream.open(unit)?;
                 let closed = match purpose {
                     Purpose::Messages { closed } => closed,
                     Purpose::Plain { number } => {
@@ -364,29 +359,138 @@ impl Link {
                     }
                 };
                 if !was_dialled {
-                    stream.confirm(&mut self.to_send).map_err(|_| Over)?;
+                    stream.confirm(&mut self.to_send)?;
                 }
                 (self.peer, self.was_open, self.was_heard) = (Some(from), true, was_dialled);
                 self.stage = Stage::Open(stream);
-                all.push(Arrived::Happened(Happened::Proved { number, peer: from, was_dialled, closed }));
-                all.extend(messages.into_iter().map(|bytes| arrived(number, from, bytes)));
+                all.push(Arrived::Event(ConnectionEvent::Proved { was_dialled, closed }));
+                all.extend(messages.into_iter().map(ConnectionEvent::arrived).map(Arrived::Event));
             }
             Stage::Open(mut stream) => {
-                let from = stream.peer;
-                let messages = stream.open(unit).map_err(|_| Over)?;
+                let messages = stream.open(unit)?;
                 self.was_heard = true;
                 self.stage = Stage::Open(stream);
-                all.extend(messages.into_iter().map(|bytes| arrived(number, from, bytes)));
+                all.extend(messages.into_iter().map(ConnectionEvent::arrived).map(Arrived::Event));
             }
-            Stage::Connecting { .. } | Stage::Broken => return Err(Over),
+            Stage::Connecting { .. } | Stage::Broken => return Err(Broken),
         }
         Ok(())
     }
 }
 
-fn arrived(number: Number, from: u32, bytes: Vec<u8>) -> Arrived {
-    Arrived::Happened(match word(&bytes) {
-        Some(word) => Happened::Said { number, from, word },
-        None => Happened::Message { number, from, bytes },
-    })
+pub fn push_unit(out: &mut Vec<u8>, unit: &[u8]) {
+    out.extend_from_slice(&(unit.len() as u16).to_le_bytes());
+    out.extend_from_slice(unit);
+}
+
+pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (unit, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    *bytes = rest;
+    Some(unit)
+}
+
+/// Number of bytes missing until the first unit is complete, or until its length is known.
+pub fn unit_left(bytes: &[u8]) -> usize {
+    let len = bytes.first_chunk().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+    (2 + len).saturating_sub(bytes.len())
+}
+
+/// Messages over a proved connection: divided into units, encrypted, and put together again. On the wire, everything is a
+/// unit: a length (u16 LE) and that many bytes. The decrypted units form a stream of messages.
+pub struct Stream {
+    pub peer: u32,
+    seals: TransportState,
+    plain: Unframed,
+}
+
+impl Stream {
+    pub fn new(proved: Proved) -> Result<Stream, Broken> {
+        let seals = proved.state.into_transport_mode()?;
+        Ok(Stream { peer: proved.peer, seals, plain: Unframed::default() })
+    }
+
+    /// Appends an empty unit: it shows that this end has the new key, and did not replay an old handshake.
+    ///
+    /// # Errors
+    /// The nonces are used up.
+    pub fn confirm(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let mut room = [0; SEAL_LEN];
+        let len = self.seals.write_message(&[], &mut room)?;
+        push_unit(out, &room[..len]);
+        Ok(())
+    }
+
+    /// Appends an encrypted message.
+    ///
+    /// # Errors
+    /// The nonces are used up.
+    pub fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+        let plain = framed(message);
+        let mut room = vec![0; SEALED_LEN_MAX.min(plain.len() + SEAL_LEN)];
+        for piece in plain.chunks(SEALED_LEN_MAX - SEAL_LEN) {
+            let len = self.seals.write_message(piece, &mut room)?;
+            push_unit(out, &room[..len]);
+        }
+        Ok(())
+    }
+
+    /// Decrypts a unit; returns the messages that are complete now.
+    ///
+    /// # Errors
+    /// The unit was not encrypted by the other end, is out of order, or contains a message that is too long.
+    pub fn open(&mut self, unit: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
+        let plain = &mut self.plain.bytes;
+        let before = plain.len();
+        plain.resize(before + unit.len(), 0);
+        let opened = self.seals.read_message(unit, &mut plain[before..]);
+        plain.truncate(before + opened.as_ref().map_or(0, |len| *len));
+        opened?;
+        self.plain.take_whole()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::proof::{Purpose, proved_pair};
+
+    fn pair() -> [Stream; 2] {
+        proved_pair(Purpose::Messages { closed: 0 }).map(|proved| Stream::new(proved).unwrap())
+    }
+
+    #[test]
+    fn messages_of_any_length_arrive_whole_and_in_order() {
+        let [mut here, mut there] = pair();
+        let sent: Vec<Vec<u8>> =
+            [0, 1, 65_515, 65_519, 65_520, 200_000].iter().map(|len| vec![*len as u8; *len]).collect();
+        let mut bytes = Vec::new();
+        sent.iter().for_each(|message| here.seal(message, &mut bytes).unwrap());
+        let (mut left, mut arrived) = (&bytes[..], Vec::new());
+        while let Some(unit) = take_unit(&mut left) {
+            arrived.extend(there.open(unit).unwrap());
+        }
+        assert!(left.is_empty() && arrived == sent);
+    }
+
+    #[test]
+    fn a_changed_or_repeated_unit_is_refused() {
+        let [mut here, mut there] = pair();
+        let mut bytes = Vec::new();
+        here.seal(b"one", &mut bytes).unwrap();
+        let unit = take_unit(&mut &bytes[..]).unwrap().to_vec();
+        let mut changed = unit.clone();
+        changed[0] ^= 1;
+        assert_eq!(there.open(&changed), Err(Broken));
+        assert_eq!(there.open(&unit).map(|messages| messages.len()), Ok(1));
+        assert_eq!(there.open(&unit), Err(Broken));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_refused_at_its_beginning() {
+        let [mut here, mut there] = pair();
+        let mut room = vec![0; 64];
+        let len = here.seals.write_message(&u32::MAX.to_le_bytes(), &mut room).unwrap();
+        assert_eq!(there.open(&room[..len]), Err(Broken));
+    }
 }

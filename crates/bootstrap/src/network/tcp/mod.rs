@@ -3,14 +3,12 @@
 //! A connection that closes without a goodbye means that the process at the other end has exited: the kernel closes the
 //! connections of such a process.
 
-mod link;
-pub mod stream;
+pub mod link;
 
 use super::SERVER;
-use super::carrier::{Carrier, Happened, Key, Number, Unsent};
+use super::carrier::{Carrier, ConnectionEvent, Happened, Key, Number, Unsent};
 use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use link::{Arrived, Link, Target};
@@ -27,7 +25,6 @@ const PROOF_MS_MAX: u64 = 300_000;
 /// s.
 const REPETITIONS: c_int = 2;
 
-/// Maximum number of bytes in one read.
 const READ_LEN: usize = 64 << 10;
 
 /// The token of the listening socket. The token of a link is its number, which is higher than [`SERVER`].
@@ -43,7 +40,6 @@ pub struct Tcp {
     last: Number,
     /// Links with bytes to write, which wait for [`Carrier::flush`], because the network may still close the link.
     unwritten: BTreeSet<Number>,
-    /// The buffer for reads.
     buffer: Vec<u8>,
     happened: VecDeque<Happened>,
     plain: VecDeque<(Key, Option<Descriptor>)>,
@@ -83,13 +79,11 @@ impl Tcp {
     /// Tries the next address of a rank that is being dialled; after the last one, asks for a relay or gives up.
     fn try_next(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        while let Some(socket) = link.next_attempt() {
-            if self.epoll.watch(socket, number, true, true).is_ok() {
-                return;
-            }
+        if link.next_attempt(&self.epoll, number) {
+            return;
         }
         match link.peer.filter(|_| self.has_relays && link.relayed_to.is_none()) {
-            Some(peer) => self.happened.push_back(Happened::Unanswered { number, peer }),
+            Some(peer) => self.happened.push_back(Happened { number, peer, event: ConnectionEvent::Unanswered }),
             None => self.end(number, true),
         }
     }
@@ -97,10 +91,9 @@ impl Tcp {
     fn accept(&mut self) {
         while let Ok(Some(socket)) = net::accept(&self.listening) {
             let unproved = self.links.iter().filter(|(_, link)| link.is_stranger());
-            let (oldest, count) =
-                unproved.fold((None, 0), |(oldest, count), (number, _)| (oldest.or(Some(*number)), count + 1));
-            if let Some(oldest) = oldest.filter(|_| count >= UNPROVED_MAX) {
-                self.links.remove(&oldest);
+            let unproved: Vec<Number> = unproved.map(|(number, _)| *number).collect();
+            if unproved.len() >= UNPROVED_MAX {
+                self.links.remove(&unproved[0]);
             }
             self.last += 1;
             let fd = socket.fd();
@@ -117,13 +110,15 @@ impl Tcp {
     fn read(&mut self, number: Number) {
         loop {
             let Some(link) = self.links.get_mut(&number).filter(|link| !link.is_paused()) else { return };
-            match link.read(number, &mut self.buffer) {
+            match link.read(&mut self.buffer) {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
                     self.beyond.extend(link.relayed_to);
                     for arrived in all {
                         match arrived {
-                            Arrived::Happened(happened) => self.happened.push_back(happened),
+                            Arrived::Event(event) => {
+                                self.happened.extend(link.peer.map(|peer| Happened { number, peer, event }));
+                            }
                             Arrived::Plain(key) => return self.hand_over(number, key),
                         }
                     }
@@ -136,11 +131,9 @@ impl Tcp {
         }
     }
 
-    /// Hands a connection to the program.
     fn hand_over(&mut self, number: Number, key: Key) {
-        let Some(socket) = self.links.remove(&number).and_then(Link::into_socket) else { return };
-        self.epoll.forget(socket.fd());
-        self.plain.push_back((key, Some(socket)));
+        let socket = self.links.remove(&number).and_then(|link| link.into_socket(&self.epoll, number));
+        self.plain.extend(socket.map(|socket| (key, Some(socket))));
     }
 
     fn dial(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
@@ -157,20 +150,10 @@ impl Tcp {
         self.last
     }
 
-    /// Writes the queued bytes of a link as far as possible.
     fn write(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        match link.flush() {
-            Ok(changed) => {
-                let watched = changed.map(|(fd, writes)| match link.is_paused() {
-                    true => self.epoll.watch_output(fd, number, writes),
-                    false => self.epoll.watch(fd, number, writes, false),
-                });
-                if watched.is_some_and(|watched| watched.is_err()) {
-                    self.end(number, false);
-                }
-            }
-            Err(_) => self.end(number, false),
+        if link.flush(&self.epoll, number).is_err() {
+            self.end(number, false);
         }
     }
 
@@ -180,10 +163,11 @@ impl Tcp {
         if let Some((peer, nth)) = link.peer.zip(link.plain) {
             self.plain.push_back(((peer, nth), None));
         } else if let Some(peer) = link.peer {
-            self.happened.push_back(match link.is_finishing() {
-                true => Happened::Finished { number, peer },
-                false => Happened::Over { number, peer, is_lost: link.was_heard || unreachable },
-            });
+            let event = match link.is_finishing() {
+                true => ConnectionEvent::Finished,
+                false => ConnectionEvent::Over { is_lost: link.was_heard || unreachable },
+            };
+            self.happened.push_back(Happened { number, peer, event });
         }
     }
 }
@@ -203,8 +187,7 @@ impl Carrier for Tcp {
 
     fn go_on(&mut self, number: Number, relay: Option<Descriptor>) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        let socket = relay.map(|socket| link.use_relay(socket));
-        if socket.is_none_or(|socket| self.epoll.watch(socket, number, false, true).is_err()) {
+        if relay.is_none_or(|socket| link.use_relay(&self.epoll, number, socket).is_err()) {
             self.end(number, true);
         }
     }
@@ -222,19 +205,11 @@ impl Carrier for Tcp {
         }
     }
 
-    fn pause(&mut self, number: Number) {
+    fn set_paused(&mut self, number: Number, is_paused: bool) {
         let Some(link) = self.links.get_mut(&number) else { return };
-        if let Some((fd, writes)) = link.pause() {
-            // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
-            let _ = self.epoll.watch_output(fd, number, writes);
-        }
-    }
-
-    fn resume(&mut self, number: Number) {
-        let Some(link) = self.links.get_mut(&number) else { return };
-        if let Some((fd, writes, is_new)) = link.resume()
-            && self.epoll.watch(fd, number, writes, is_new).is_err()
-        {
+        if is_paused {
+            link.pause(&self.epoll, number);
+        } else if link.resume(&self.epoll, number).is_err() {
             self.end(number, false);
         }
     }
@@ -252,7 +227,7 @@ impl Carrier for Tcp {
 
     fn close(&mut self, number: Number) {
         self.links.remove(&number);
-        self.happened.retain(|happened| happened.number() != number);
+        self.happened.retain(|happened| happened.number != number);
     }
 
     fn on_event(&mut self, event: Event) {
@@ -269,9 +244,7 @@ impl Carrier for Tcp {
             }
             return;
         }
-        if let Some(fd) = link.on_event_while_paused(event.is_readable) {
-            self.epoll.forget(fd);
-        }
+        link.on_event(&self.epoll, event.is_readable);
         if event.is_writable {
             self.write(number);
         }
@@ -296,9 +269,8 @@ impl Carrier for Tcp {
         self.unwritten.extend(self.links.keys());
     }
 
-    fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) -> bool {
+    fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) {
         self.dial(to, address, Purpose::Plain { number });
-        true
     }
 
     fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
@@ -318,7 +290,6 @@ impl Carrier for Tcp {
 mod tests {
     use super::*;
     use core::net::{Ipv4Addr, SocketAddr};
-    use std::vec;
 
     #[test]
     fn few_strangers_are_kept() {
