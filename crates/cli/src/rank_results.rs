@@ -4,7 +4,6 @@ use crate::flags::resolved::Resolved;
 use crate::words::{Setting, failure_line};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use wireup_coll::Mapping;
 use wireup_node::launcher::RunOutcome;
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::NodeSpec;
@@ -12,11 +11,11 @@ use wireup_wire::peer::{ExitStatus, RankTrace};
 
 /// The object. Fields of a rank whose end is unknown, because its node was lost or it was never
 /// started, are `null`.
-pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> Value {
+pub fn json(resolved: &Resolved, outcome: &RunOutcome) -> Value {
     let job = &resolved.job;
     let traces: HashMap<Rank, &RankTrace> =
         outcome.traces.iter().flat_map(|part| &part.ranks).map(|trace| (trace.rank, trace)).collect();
-    let ranks = places(resolved, mapping);
+    let ranks = places(resolved);
     let ranks = ranks.iter().map(|(rank, node)| of_rank(*rank, &job.nodes[node.index()].name, traces.get(rank)));
     let setting = Setting::of(job, &resolved.session);
     let failure = outcome.ended.failure.as_ref().map(|failure| failure_line(failure, &setting));
@@ -24,10 +23,10 @@ pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> Val
 }
 
 /// Where the ranks of a job that is not started would run, as one JSON object.
-pub fn map(resolved: &Resolved, mapping: &Mapping) -> Value {
+pub fn map(resolved: &Resolved) -> Value {
     let job = &resolved.job;
     let node = |(index, node): (usize, &NodeSpec)| {
-        let ranks = mapping.local_size(NodeId(index as u32));
+        let ranks = resolved.mapping.local_size(NodeId(index as u32));
         json!({ "node": node.name, "ranks": ranks, "slots": resolved.slots.get(index) })
     };
     let rank = |(rank, node): &(Rank, NodeId)| {
@@ -40,14 +39,15 @@ pub fn map(resolved: &Resolved, mapping: &Mapping) -> Value {
         json!({ "rank": rank.0, "node": job.nodes[node.index()].name, "program": program })
     };
     let nodes: Vec<Value> = job.nodes.iter().enumerate().map(node).collect();
-    let ranks: Vec<Value> = places(resolved, mapping).iter().map(rank).collect();
+    let ranks: Vec<Value> = places(resolved).iter().map(rank).collect();
     json!({ "nodes": nodes, "ranks": ranks })
 }
 
 /// The node of each rank.
-fn places(resolved: &Resolved, mapping: &Mapping) -> Vec<(Rank, NodeId)> {
+fn places(resolved: &Resolved) -> Vec<(Rank, NodeId)> {
     let nodes = (0..resolved.job.nodes.len() as u32).map(NodeId);
-    let mut ranks: Vec<_> = nodes.flat_map(|node| mapping.ranks_of(node).map(move |rank| (rank, node))).collect();
+    let ranks_of = |node| resolved.mapping.ranks_of(node).map(move |rank| (rank, node));
+    let mut ranks: Vec<_> = nodes.flat_map(ranks_of).collect();
     ranks.sort_unstable();
     ranks
 }
@@ -80,6 +80,10 @@ mod tests {
     use wireup_node::launcher::Stamps;
     use wireup_wire::peer::{Cause, Ended, Failure, TracePart};
 
+    fn resolved(line: &str) -> Resolved {
+        resolve(parsed_words(line.split(' ')), Surroundings::example()).expect(line)
+    }
+
     #[test]
     fn each_rank_is_listed_in_order_with_its_end() {
         let trace = |rank, pid, status| RankTrace { rank: Rank(rank), pid, status, ..RankTrace::default() };
@@ -95,10 +99,7 @@ mod tests {
             has_open_line: Some(false),
             stamps: Stamps::default(),
         };
-        let parsed = parsed_words("-n 3 --virtual-nodes 2 --ppn 2 ./a".split(' '));
-        let resolved = resolve(parsed, Surroundings::example()).expect("valid");
-        let mapping = Mapping::new(&resolved.job.blocks, 3, 2).expect("three ranks fit");
-        let found = json(&resolved, &mapping, &outcome);
+        let found = json(&resolved("-n 3 --virtual-nodes 2 --ppn 2 ./a"), &outcome);
         assert_eq!(found["exit_code"], 139);
         assert!(found["failure"].as_str().is_some_and(|line| line.starts_with("rank 1 on node0 (pid 21)")), "{found}");
         let expected = json!([
@@ -111,10 +112,7 @@ mod tests {
 
     #[test]
     fn the_map_lists_each_node_and_the_place_of_each_rank() {
-        let parsed = parsed_words("--virtual-nodes 2 -n 2 ./a : -n 1 ./b".split(' '));
-        let resolved = resolve(parsed, Surroundings::example()).expect("valid");
-        let mapping = Mapping::new(&resolved.job.blocks, 3, 2).expect("three ranks fit");
-        let found = map(&resolved, &mapping);
+        let found = map(&resolved("--virtual-nodes 2 -n 2 ./a : -n 1 ./b"));
         let expected = json!({
             "nodes": [{ "node": "node0", "ranks": 2, "slots": null }, { "node": "node1", "ranks": 1, "slots": null }],
             "ranks": [

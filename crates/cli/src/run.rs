@@ -2,7 +2,6 @@
 
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::{self, Parsed, Stage};
-use crate::flags::placement::cannot_place;
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
@@ -22,7 +21,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wireup_coll::Mapping;
 use wireup_coll::tree::Tree;
 use wireup_flags::JsonTo;
 use wireup_node::keeper::Keeper;
@@ -94,7 +92,6 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     }
     let surroundings = look_around(&parsed)?;
     let mut resolved = resolved::resolve(parsed, surroundings)?;
-    let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
     }
@@ -102,7 +99,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         resolved.isolates = isolates(resolved.session.containment);
     }
     let reach = Reach::OneShot(Box::new(resolved.session.clone()));
-    if !announce(&resolved, &mapping)? {
+    if !announce(&resolved)? {
         return Ok(0);
     }
     Ok(start(resolved, reach, None, process_ns, phases))
@@ -141,8 +138,7 @@ fn in_session(
         }
         None => session_nodes,
     };
-    let mut resolved = resolved::resolve_in(session_nodes, parsed, surroundings)?;
-    let mapping = mapping(&resolved)?;
+    let mut resolved = resolved::resolve_in(Some(session_nodes), parsed, surroundings)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
@@ -151,7 +147,7 @@ fn in_session(
         ));
     }
     // Warnings are printed before detaching, while standard error is still the terminal.
-    if !announce(&resolved, &mapping)? {
+    if !announce(&resolved)? {
         return Ok(0);
     }
     if let Some(stage) = resolved.flags.stage.take_if(|stage| stage.auto) {
@@ -208,25 +204,19 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
     ))
 }
 
-fn mapping(resolved: &Resolved) -> Result<Mapping, String> {
-    let nodes = resolved.job.nodes.len() as u32;
-    let mapping = Mapping::new(&resolved.job.blocks, resolved.job.job_size(), nodes);
-    mapping.map_err(|error| cannot_place(&error))
-}
-
 /// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
-fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
+fn announce(resolved: &Resolved) -> Result<bool, String> {
     for warning in resolved.warnings.iter().chain(&shared_places(resolved)) {
         out::tell(warning);
     }
     if resolved.flags.dry_run {
         if let Some(to) = &resolved.flags.json {
-            JsonOutput::open(to)?.write(&rank_results::map(resolved, mapping))?;
+            JsonOutput::open(to)?.write(&rank_results::map(resolved))?;
             if *to == JsonTo::Stdout {
                 return Ok(false);
             }
         }
-        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping).join("\n")));
+        out::print(&format!("{}{}\n", show::map(resolved), show::choices(resolved).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
             let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
@@ -243,10 +233,10 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         return Ok(false);
     }
     if resolved.flags.display_map {
-        out::print_err(&show::map(resolved, mapping));
+        out::print_err(&show::map(resolved));
     }
     if resolved.flags.verbose {
-        show::choices(resolved, mapping).iter().for_each(|line| out::tell(line));
+        show::choices(resolved).iter().for_each(|line| out::tell(line));
     }
     Ok(true)
 }
@@ -414,12 +404,12 @@ impl Profiles {
                 (JsonOutput::Stdout, Some(true)) => out::print("\n"),
                 _ => {}
             }
-            to.write(&rank_results::json(&resolved, &mapping(&resolved)?, outcome))
+            to.write(&rank_results::json(&resolved, outcome))
         });
         if self.trace.is_none() && self.report.is_none() {
             return results;
         }
-        let trace = Trace::new(about(resolved)?, &outcome.stamps, phases, &outcome.traces);
+        let trace = Trace::new(about(resolved), &outcome.stamps, phases, &outcome.traces);
         let traced = self.trace.map_or(Ok(()), |(file, path)| {
             out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
             trace.write(file).map_err(|error| out::unwritable(&path, &error))?;
@@ -432,16 +422,15 @@ impl Profiles {
 }
 
 /// The description of the run in a trace.
-fn about(mut resolved: Resolved) -> Result<About, String> {
+fn about(mut resolved: Resolved) -> About {
     resolved.isolates = isolates(resolved.session.containment);
-    let settings = show::choices(&resolved, &mapping(&resolved)?);
-    Ok(About {
+    About {
         wireup: env!("CARGO_PKG_VERSION").to_owned(),
         program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
-        settings,
+        settings: show::choices(&resolved),
         fanout: resolved.session.fanout,
         start: advise::start(&resolved).to_owned(),
         in_session: resolved.in_session,
         simulated: None,
-    })
+    }
 }

@@ -6,8 +6,7 @@ use crate::flags::parsed::Start;
 use crate::flags::resolved::Resolved;
 use crate::hosts::collapse_short;
 use crate::words::{count, ranges, shell};
-use std::fmt::Write as _;
-use wireup_coll::{Mapping, Tree};
+use wireup_coll::Tree;
 use wireup_os::bind::{CpuSet, Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, Binding, Object, PmiFlavour};
@@ -15,30 +14,28 @@ use wireup_wire::peer::Containment;
 use wireup_wire::session::SeatOrder;
 
 /// One line per node: its ranks by program, and how they are bound.
-pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
+pub fn map(resolved: &Resolved) -> String {
     let job = &resolved.job;
     let width = job.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (index, node) in job.nodes.iter().enumerate() {
-        let ranks: Vec<u32> = mapping.ranks_of(NodeId(index as u32)).map(|Rank(rank)| rank).collect();
+        let ranks: Vec<u32> = resolved.mapping.ranks_of(NodeId(index as u32)).map(|Rank(rank)| rank).collect();
         let mut line = format!("{:<width$}", node.name);
         if ranks.is_empty() {
-            line.push_str("  no ranks");
+            line += "  no ranks";
         }
         for (ranks, program) in by_program(resolved, &ranks) {
             let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-            write!(line, "  {noun} {}  {program}", ranges(ranks.iter().copied())).expect("a string takes every text");
+            line += &format!("  {noun} {}  {program}", ranges(ranks.iter().copied()));
         }
         if let Some(slots) = resolved.slots.get(index) {
-            write!(line, "  {}", count(*slots, "slot")).expect("a string takes every text");
+            line += &format!("  {}", count(*slots, "slot"));
         }
         if !ranks.is_empty() {
             let elsewhere = node.agent != AgentId(0) && is_remote(resolved);
-            let binding = binding(resolved, node.shared, elsewhere, ranks.len() as u32);
-            write!(line, "  ({binding})").expect("a string takes every text");
+            line += &format!("  ({})", binding(resolved, node.shared, elsewhere, ranks.len() as u32));
         }
-        text.push_str(&line);
-        text.push('\n');
+        text += &(line + "\n");
     }
     text
 }
@@ -101,7 +98,7 @@ pub fn pmi(flavour: PmiFlavour) -> &'static str {
 }
 
 /// The choices that were made for the job, a line each: `key: value (why)`.
-pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
+pub fn choices(resolved: &Resolved) -> Vec<String> {
     let job = &resolved.job;
     let pmi = pmi(job.options.pmi.flavour);
     let library = job.options.pmi.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
@@ -109,7 +106,7 @@ pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
     let first = job.nodes.first();
     let shared = first.is_some_and(|node| node.shared);
     let elsewhere = is_remote(resolved) && first.is_some_and(|node| node.agent != AgentId(0));
-    let fullest = mapping.local_size(NodeId(0)).max(1);
+    let fullest = resolved.mapping.local_size(NodeId(0)).max(1);
     let agents = resolved.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
     let binding = binding(resolved, shared, elsewhere, fullest);
@@ -117,8 +114,8 @@ pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
         Some((value, why)) => format!("{value} ({why})"),
         None => binding,
     };
-    let ranks =
-        format!("ranks: {} on {}{} ({})", job.job_size(), nodes(resolved), named_by(resolved), placement(resolved));
+    let from = if is_of_flags(&resolved.hosts_from) { "" } else { &format!(" from {}", resolved.hosts_from) };
+    let ranks = format!("ranks: {} on {}{from} ({})", job.job_size(), nodes(resolved), placement(resolved));
     let (tree, exchange) = (tree(resolved, agents), format!("exchange: {exchange}"));
     [ranks, pmi, format!("binding: {binding}"), tree]
         .into_iter()
@@ -126,14 +123,6 @@ pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
         .chain(containment(resolved))
         .chain([exchange])
         .collect()
-}
-
-/// Where the nodes were named, unless it was on the command line.
-fn named_by(resolved: &Resolved) -> String {
-    match is_of_flags(&resolved.hosts_from) {
-        true => String::new(),
-        false => format!(" from {}", resolved.hosts_from),
-    }
 }
 
 /// Whether agents are reached by a remote shell.
@@ -159,11 +148,7 @@ fn placement(resolved: &Resolved) -> String {
         Some(SeatOrder::Spread) => ", on nodes with the fewest ranks per slot: --place spread",
         Some(SeatOrder::Pack) => ", on the first nodes with free slots: --place pack",
     };
-    mapping_rule(resolved) + nodes
-}
-
-fn mapping_rule(resolved: &Resolved) -> String {
-    match resolved.flags.map.by.unwrap_or_default() {
+    let rule = match resolved.flags.map.by.unwrap_or_default() {
         MapBy::Slot if !resolved.slots.is_empty() => "node after node by slots".to_owned(),
         MapBy::Slot => "consecutive ranks together".to_owned(),
         MapBy::Node => "one rank a node in turn".to_owned(),
@@ -171,7 +156,8 @@ fn mapping_rule(resolved: &Resolved) -> String {
         MapBy::Objects(object) | MapBy::PprObject(_, object) => format!("by {}", name_of(object)),
         MapBy::Seq => "in the order of the hosts".to_owned(),
         MapBy::RankFile => "by --rankfile".to_owned(),
-    }
+    };
+    rule + nodes
 }
 
 fn tree(resolved: &Resolved, agents: u32) -> String {
@@ -212,31 +198,25 @@ fn links(resolved: &Resolved) -> Option<String> {
 
 /// What ends the ranks and their children if all of wireup's processes are killed at once.
 fn containment(resolved: &Resolved) -> Option<String> {
-    let used = match () {
+    let used = match resolved.session.containment {
         // A standing session has already decided about PID namespaces.
-        () if resolved.in_session => return None,
-        () => match resolved.session.containment {
-            Containment::None if resolved.job.nodes.iter().any(|node| node.shared && is_remote(resolved)) => {
-                "none (nodes share a machine)"
-            }
-            Containment::None => "none (--contain none)",
-            Containment::EachNode { by_user: false } if is_remote(resolved) => {
-                "a PID namespace on each node where wireup has CAP_SYS_ADMIN"
-            }
-            Containment::EachNode { by_user: true } if is_remote(resolved) => {
-                "a PID namespace on each node, in a user namespace where wireup lacks CAP_SYS_ADMIN"
-            }
-            Containment::EachNode { by_user: true } | Containment::Machine { by_user: true, .. }
-                if !resolved.isolates =>
-            {
-                "none (this machine permits no user namespace with a PID namespace and its own /proc)"
-            }
-            _ if !resolved.isolates => {
-                "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN, or --contain user)"
-            }
-            Containment::EachNode { .. } => "a PID namespace on each node",
-            Containment::Machine { .. } => "a PID namespace for all nodes, which share this machine",
-        },
+        _ if resolved.in_session => return None,
+        Containment::None if resolved.job.nodes.iter().any(|node| node.shared && is_remote(resolved)) => {
+            "none (nodes share a machine)"
+        }
+        Containment::None => "none (--contain none)",
+        Containment::EachNode { by_user: false } if is_remote(resolved) => {
+            "a PID namespace on each node where wireup has CAP_SYS_ADMIN"
+        }
+        Containment::EachNode { by_user: true } if is_remote(resolved) => {
+            "a PID namespace on each node, in a user namespace where wireup lacks CAP_SYS_ADMIN"
+        }
+        Containment::EachNode { by_user: true } | Containment::Machine { by_user: true, .. } if !resolved.isolates => {
+            "none (this machine permits no user namespace with a PID namespace and its own /proc)"
+        }
+        _ if !resolved.isolates => "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN, or --contain user)",
+        Containment::EachNode { .. } => "a PID namespace on each node",
+        Containment::Machine { .. } => "a PID namespace for all nodes, which share this machine",
     };
     Some(format!("containment: {used}"))
 }
@@ -248,17 +228,13 @@ mod tests {
     use crate::flags::resolved::resolve;
     use crate::surroundings::Surroundings;
 
-    fn resolved_of(line: &str) -> (Resolved, Mapping) {
+    fn resolved_of(line: &str) -> Resolved {
         let surroundings = Surroundings { machine: Machine::of_cores(8), ..Surroundings::example() };
-        let resolved = Resolved { isolates: true, ..resolve(parsed_words(line.split(' ')), surroundings).expect(line) };
-        let mapping =
-            Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
-        (resolved, mapping)
+        Resolved { isolates: true, ..resolve(parsed_words(line.split(' ')), surroundings).expect(line) }
     }
 
     fn map_of(line: &str) -> String {
-        let (resolved, mapping) = resolved_of(line);
-        map(&resolved, &mapping)
+        map(&resolved_of(line))
     }
 
     #[test]
@@ -280,9 +256,8 @@ mod tests {
 
     #[test]
     fn choices_are_lines_with_reasons() {
-        let (resolved, mapping) = resolved_of("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
-            choices(&resolved, &mapping),
+            choices(&resolved_of("-n 64 --virtual-nodes 4 ./a")),
             [
                 "ranks: 64 on 4 nodes (consecutive ranks together)",
                 "pmi: 1 or 2, over an inherited socket (./a was not found)",
@@ -293,9 +268,8 @@ mod tests {
                 "exchange: gathered up the tree, broadcast down",
             ]
         );
-        let (resolved, mapping) = resolved_of("-n 1 --pmi none --contain none ./a");
         assert_eq!(
-            choices(&resolved, &mapping),
+            choices(&resolved_of("-n 1 --pmi none --contain none ./a")),
             [
                 "ranks: 1 on 1 node (consecutive ranks together)", "pmi: none (--pmi)",
                 "binding: not bound (one rank)", "tree: one agent, in this process",
@@ -312,8 +286,7 @@ mod tests {
              cn17  rank 2  ./a  1 slot  (not bound: one rank)\n\
              n2    no ranks  1 slot\n"
         );
-        let (resolved, mapping) = resolved_of("--hosts n[1-4] --ppn 2 --interface eth0 ./a");
-        let said = choices(&resolved, &mapping);
+        let said = choices(&resolved_of("--hosts n[1-4] --ppn 2 --interface eth0 ./a"));
         for line in [
             "ranks: 8 on 4 nodes n[1-4] (consecutive ranks together)",
             "binding: 2 or more cores each, or a NUMA domain, or not bound",
@@ -323,8 +296,7 @@ mod tests {
         ] {
             assert!(said.iter().any(|said| said == line), "{line}: {said:?}");
         }
-        let (resolved, mapping) = resolved_of("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
-        let said = choices(&resolved, &mapping).join("\n");
+        let said = choices(&resolved_of("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a")).join("\n");
         assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
         assert!(said.contains("for comparisons only"), "{said}");
     }

@@ -33,6 +33,8 @@ pub struct Resolved {
     /// The parsed command line, for flags that need no resolving.
     pub flags: Parsed,
     pub job: JobSpec,
+    /// The node of each rank of the job.
+    pub mapping: Mapping,
     pub session: SessionSpec,
     /// Whether the session is a standing one, which outlives the job.
     pub in_session: bool,
@@ -89,14 +91,9 @@ impl Resolved {
     }
 }
 
-/// Applies defaults and reports contradictions.
+/// Applies defaults and reports contradictions, for a job with agents of its own.
 pub fn resolve(parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, String> {
-    resolve_on(None, parsed, surroundings)
-}
-
-/// Resolves the command line of a job that runs in a standing session.
-pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, String> {
-    resolve_on(Some(session_nodes), parsed, surroundings)
+    resolve_in(None, parsed, surroundings)
 }
 
 /// The modules that are imported once for the ranks of each node. `of_session`: the modules of `wireup up --preload`,
@@ -118,7 +115,8 @@ fn preloading(flags: &Parsed, of_session: &[String]) -> Result<Option<Preload>, 
     }))
 }
 
-fn resolve_on(
+/// Applies defaults and reports contradictions; with `session_nodes`, for a job that runs in a standing session.
+pub fn resolve_in(
     mut session_nodes: Option<SessionNodes>,
     mut flags: Parsed,
     surroundings: Surroundings,
@@ -233,6 +231,7 @@ fn resolve_on(
         isolates: false,
         slots: stated(hosts.as_ref()),
         places,
+        mapping,
         seats,
         hosts_from,
         pmi_why: pmi.why,

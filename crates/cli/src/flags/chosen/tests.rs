@@ -1,7 +1,6 @@
 use super::*;
 use crate::flags::parsed::parsed_words;
 use crate::flags::resolved::{Resolved, resolve};
-use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::NodeId;
 use wireup_wire::peer::RemoteShell;
 
@@ -21,10 +20,8 @@ fn try_high(line: &str, env: &[(&str, &str)]) -> Result<Resolved, String> {
 /// The number of ranks on each node, by name; and the first word of the remote shell.
 fn placed(line: &str, env: &[(&str, &str)]) -> (String, String) {
     let resolved = try_high(line, env).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let mapping =
-        Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
     let node = |(index, node): (usize, &wireup_wire::job::NodeSpec)| {
-        format!("{}:{}", node.name, mapping.local_size(NodeId(index as u32)))
+        format!("{}:{}", node.name, resolved.mapping.local_size(NodeId(index as u32)))
     };
     let nodes = resolved.job.nodes.iter().enumerate().map(node).collect::<Vec<_>>().join(" ");
     let shell = resolved.session.remote_shell.words().first().map_or("none", String::as_str).to_owned();
