@@ -54,7 +54,7 @@ mod tests {
     use crate::flags::parsed::parsed_words;
 
     fn bound(line: &str) -> Result<Binding, String> {
-        binding(&parsed_words(line.split(' '))).map_err(|error| error.to_string())
+        binding(&parsed_words(line.split(' ')))
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree;
 use wireup_wire::ids::{AgentId, NodeId};
-use wireup_wire::job::{Block, NodeSpec};
+use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::AgentSpec;
 
 /// Remote shells in progress at once below one agent. Chosen: more than the default fan-out, so that only `--start
@@ -86,11 +86,6 @@ impl Layout {
 fn add(agents: &mut Vec<AgentSpec>, host: &str) -> AgentId {
     agents.push(AgentSpec { host: host.to_owned() });
     AgentId(agents.len() as u32 - 1)
-}
-
-/// The blocks of a job with one rank on each node.
-pub fn rank_blocks(job_size: u32) -> Vec<Block> {
-    vec![Block { first_node: 0, nodes: job_size, ppn: 1 }]
 }
 
 pub fn shells_max(start: Start) -> u32 {

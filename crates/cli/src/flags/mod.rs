@@ -7,12 +7,10 @@
 
 mod binding;
 pub mod chosen;
-mod interface;
 mod layout;
 pub mod mapping;
 pub mod parsed;
 pub mod placement;
-mod program_hosts;
 mod programs;
 pub mod rankfile;
 pub mod remote_shell;
@@ -20,7 +18,6 @@ pub mod resolved;
 pub mod session;
 pub mod session_nodes;
 pub mod session_placement;
-mod streams;
 pub mod table;
 mod values;
 

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<(String, String)>, String> {
-        let places = parse("rf", text).map_err(|error| error.to_string())?;
+        let places = parse("rf", text)?;
         Ok(places.into_iter().map(|place| (place.host, place.slot)).collect())
     }
 

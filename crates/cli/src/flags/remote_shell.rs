@@ -36,11 +36,6 @@ impl Reach {
             (true, Some(program)) => Reach::Allocation { program, one_step: start == Start::Tree },
         }
     }
-
-    /// Whether some hosts may be unreachable. A batch system has already checked the hosts of its allocation.
-    pub fn is_uncertain(self) -> bool {
-        self == Reach::Ssh
-    }
 }
 
 /// The remote shell; `command` if the user has named one.

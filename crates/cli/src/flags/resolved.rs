@@ -1,12 +1,12 @@
 //! The meaning of a command line: one job and the session that runs it.
 
 use super::chosen::{self, Chosen};
-use super::layout::{self, Layout};
+use super::layout::Layout;
 use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
 use super::session_nodes::SessionNodes;
-use super::{binding, programs, session, streams};
+use super::{binding, programs, session};
 use crate::environment::{self, Reached};
 use crate::hosts::allocation::Env;
 use crate::hosts::{HostTable, Hosts, Names};
@@ -15,10 +15,10 @@ use crate::surroundings::Surroundings;
 use wireup_coll::mapping::Mapping;
 use wireup_os::bind::Machine;
 use wireup_proto::{Growth, SpawnNode};
-use wireup_wire::ids::{JobId, NodeId};
+use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, Preload, ProcessOptions, RankStdout,
-    StdioOptions,
+    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, Preload, ProcessOptions, PtySpec,
+    RankStdout, StdinTarget, StdioOptions,
 };
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::SeatOrder;
@@ -26,6 +26,9 @@ use wireup_wire::session::SeatOrder;
 /// Time that imports for `--preload` may take without `--start-timeout` (ns). Chosen: from a cold file server large
 /// packages take more than a minute, and ranks that import them by themselves take longer.
 const IMPORT_TIMEOUT_NS: u64 = 300_000_000_000;
+
+/// Rows and columns of a pseudo-terminal if the launcher itself has no terminal.
+const TERMINAL_SIZE: (u16, u16) = (24, 80);
 
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -166,8 +169,10 @@ pub fn resolve_in(
         (false, false) => Reached::Elsewhere,
     };
     check_ports(&flags, &layout, &mapping, local)?;
-    streams::check_output(&flags.output)?;
-    let (stdin, pty) = streams::stdin_and_pty(&flags, mapping.job_size(), surroundings.terminal)?;
+    if flags.output.directory.is_some() && flags.output.files.iter().any(Option::is_some) {
+        return Err("--output-dir contradicts --output-files and --error-files; leave one of them out".into());
+    }
+    let (stdin, pty) = stdin_and_pty(&flags, mapping.job_size(), surroundings.terminal)?;
     let (mut apps, warnings) = programs::apps(&flags.programs, &ranks, &surroundings, local)?;
     let env = programs::environment(&flags, &mut apps, &environment::inherited(&surroundings.env, reached))?;
     let library = flags.pmix_library.as_deref();
@@ -187,7 +192,7 @@ pub fn resolve_in(
         stdio: StdioOptions {
             stdin,
             stdin_inherit: !in_session
-                && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
+                && may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
             pty,
             stdout: flags.stdout.unwrap_or(match pmi.flavour {
                 PmiFlavour::Pmix => RankStdout::Pty,
@@ -241,6 +246,47 @@ pub fn resolve_in(
     })
 }
 
+/// The rank or ranks that read standard input, and the one with a terminal.
+fn stdin_and_pty(
+    flags: &Parsed,
+    job_size: u32,
+    size: Option<(u16, u16)>,
+) -> Result<(StdinTarget, Option<PtySpec>), String> {
+    let stdin = flags.stdin.unwrap_or(StdinTarget::One(Rank(0)));
+    if let StdinTarget::One(Rank(rank)) = stdin {
+        check_rank("--stdin", rank, job_size)?;
+    }
+    let (rows, columns) = size.unwrap_or(TERMINAL_SIZE);
+    let pty = flags.pty.map(|rank| check_rank("--pty", rank, job_size)).transpose()?;
+    Ok((stdin, pty.map(|rank| PtySpec { rank, rows, columns })))
+}
+
+fn check_rank(flag: &str, rank: u32, job_size: u32) -> Result<Rank, String> {
+    match rank < job_size {
+        true => Ok(Rank(rank)),
+        false => Err(format!("{flag} {rank}: the job has ranks 0 to {}; name one of them", job_size - 1)),
+    }
+}
+
+/// Whether the rank that reads standard input gets the launcher's own descriptor. This is cheapest, and nothing is read
+/// before the rank asks for it. It is not possible for a terminal, since ranks run in a session of their own and cannot
+/// read it, nor for a rank on another node or one with a pseudo-terminal.
+fn may_inherit_stdin(
+    stdin: StdinTarget,
+    pty: Option<PtySpec>,
+    layout: &Layout,
+    mapping: &Mapping,
+    is_terminal: bool,
+) -> bool {
+    match stdin {
+        StdinTarget::None | StdinTarget::All | StdinTarget::AllByMemory => false,
+        StdinTarget::One(rank) => {
+            let is_here = mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));
+            is_here && !is_terminal && pty.is_none_or(|pty| pty.rank != rank)
+        }
+    }
+}
+
 /// Refuses a range of ports that is too small for the ranks on a machine.
 fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) -> Result<(), String> {
     let Some(PortRange { low, high }) = flags.rank_ports().map(|ports| ports.range) else { return Ok(()) };
@@ -249,13 +295,13 @@ fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) 
     // Virtual nodes share their machine's ports.
     let ranks = if layout.nodes.iter().any(|node| node.shared) && local { mapping.job_size() } else { fullest };
     let ports = u32::from(high - low) + 1;
-    let refused = || {
-        format!(
+    match ranks > ports {
+        true => Err(format!(
             "--rank-ports {low}-{high}: {ports} ports are too few for the {ranks} ranks on a machine; name at least \
              {ranks}, or start fewer ranks there"
-        )
-    };
-    if ranks > ports { Err(refused()) } else { Ok(()) }
+        )),
+        false => Ok(()),
+    }
 }
 
 /// How many ranks could run at once, if that was stated.
@@ -310,7 +356,7 @@ pub(super) fn place_ranks(
         }
         (Some(hosts), None) if start == Start::Serial => {
             let layout = Layout::of_ranks(hosts, &mapping, &surroundings.host);
-            blocks = layout::rank_blocks(job_size);
+            blocks = vec![Block { first_node: 0, nodes: job_size, ppn: 1 }];
             mapping = placed(&blocks, job_size)?;
             layout
         }

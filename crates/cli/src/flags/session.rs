@@ -42,7 +42,8 @@ pub fn of_job(
         verbose: parsed.verbose,
         installed_only: false,
         hold_ranks: false,
-        start_together: reach.is_uncertain() && !parsed.early_start,
+        // A batch system has already checked the hosts of its allocation; others may be unreachable.
+        start_together: reach == Reach::Ssh && !parsed.early_start,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         standing: None,
     })

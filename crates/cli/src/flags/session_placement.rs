@@ -8,7 +8,7 @@ use super::mapping::MapBy;
 use super::parsed::{Parsed, Start};
 use super::resolved;
 use super::session_nodes::SessionNodes;
-use crate::hosts::Hosts;
+use crate::hosts::{Host, Hosts};
 use crate::surroundings::Surroundings;
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId};
@@ -42,7 +42,8 @@ pub fn request(
     if (0..counts.len()).all(|index| counts[index] * slots(0) == counts[0] * slots(index)) {
         return Ok(None);
     }
-    let are_alike = stated.is_none_or(|hosts| hosts.list.iter().all(|host| is_like(host, &hosts.list[0])));
+    let size = |host: &Host| (host.slots, host.slots_max);
+    let are_alike = stated.is_none_or(|hosts| hosts.list.iter().all(|host| size(host) == size(&hosts.list[0])));
     let used = counts.iter().filter(|ranks| **ranks > 0).count();
     let nodes = match (are_alike, parsed.map.by, parsed.ppn) {
         (true, ..) => Some(used as u32),
@@ -57,10 +58,6 @@ pub fn request(
         SeatOrder::Spread | SeatOrder::Pack => agents,
     };
     Ok(Some(SeatRequest { ranks: seating.mapping.job_size(), nodes, among, by }))
-}
-
-fn is_like(host: &crate::hosts::Host, first: &crate::hosts::Host) -> bool {
-    (host.slots, host.slots_max) == (first.slots, first.slots_max)
 }
 
 impl SessionNodes {

@@ -55,7 +55,7 @@ mod tests {
 
     fn of(line: &str) -> Result<Option<Singleton>, String> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Singleton::requested(&words).map_err(|error| error.to_string())
+        Singleton::requested(&words)
     }
 
     #[test]

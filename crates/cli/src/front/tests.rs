@@ -20,7 +20,7 @@ fn front(line: &str) -> Result<Translation, String> {
     let name = words.remove(0).into_string().expect("ASCII");
     let vendor = Vendor::of_name(&name).or_else(|| Vendor::of_options(&words)).unwrap_or_default();
     let mut translation = Translation::new(vendor);
-    translation.read(words).map_err(|error| error.to_string())?;
+    translation.read(words)?;
     translation.finish();
     Ok(translation)
 }

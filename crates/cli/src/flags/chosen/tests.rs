@@ -14,7 +14,7 @@ const SLURM: [(&str, &str); 4] = [
 fn try_high(line: &str, env: &[(&str, &str)]) -> Result<Resolved, String> {
     let parsed = parsed_words(line.split_whitespace());
     let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    resolve(parsed, Surroundings { env, ..Surroundings::example() }).map_err(|error| error.to_string())
+    resolve(parsed, Surroundings { env, ..Surroundings::example() })
 }
 
 /// The number of ranks on each node, by name; and the first word of the remote shell.

@@ -13,7 +13,7 @@ use wireup_wire::job::{
 use wireup_wire::session::SeatOrder;
 
 fn try_parse(line: &str) -> Result<Result<Parsed, Help>, String> {
-    parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+    parse(line.split_whitespace().map(OsString::from))
 }
 
 fn parsed(line: &str) -> Parsed {

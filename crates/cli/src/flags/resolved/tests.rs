@@ -3,8 +3,7 @@ use crate::flags::parsed::{parse, parsed_words};
 use crate::flags::remote_shell::SSH;
 use std::ffi::OsString;
 use wireup_coll::tree;
-use wireup_wire::ids::{AgentId, Rank};
-use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
+use wireup_wire::job::{BindTo, Modex};
 use wireup_wire::peer::{Containment, RemoteShell};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -14,7 +13,7 @@ fn surroundings() -> Surroundings {
 }
 
 fn try_resolve(line: &str, surroundings: Surroundings) -> Result<Resolved, String> {
-    resolve(parsed_words(line.split_whitespace()), surroundings).map_err(|error| error.to_string())
+    resolve(parsed_words(line.split_whitespace()), surroundings)
 }
 
 fn resolved(line: &str) -> Resolved {
@@ -37,6 +36,7 @@ fn a_bare_program_runs_once_per_cpu_on_this_machine() {
     assert_eq!((options.stdio.stdin, options.stdio.stdin_inherit), (StdinTarget::One(Rank(0)), true));
     assert_eq!((options.process.umask, options.process.limits[0].soft), (0o27, 1024));
     assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 30 * SECOND_NS));
+    assert_eq!(self::resolved("--stall-report 0 ./a").job.options.stall_report_ns, 0);
     assert_eq!((options.profile, options.stdio.split_output, options.stdio.pty), (false, false, None));
 }
 
@@ -73,12 +73,6 @@ fn a_pty_has_the_size_of_this_terminal_or_24_by_80() {
 }
 
 #[test]
-fn stalls_are_reported_after_30_seconds_by_default() {
-    assert_eq!(resolved("./a").job.options.stall_report_ns, 30 * SECOND_NS);
-    assert_eq!(resolved("--stall-report 0 ./a").job.options.stall_report_ns, 0);
-}
-
-#[test]
 fn programs_keep_their_own_settings() {
     let resolved = resolved("-n 1 -x HOME -x NOT ./a : -n 2 -env B=2 -wdir tmp ./b");
     assert_eq!(resolved.job.apps[0].env, [b"HOME=/h".to_vec()]);
@@ -89,18 +83,12 @@ fn programs_keep_their_own_settings() {
 }
 
 #[test]
-fn a_remote_shell_is_split_into_words() {
-    let parsed = parsed_words(["--remote-shell", "ssh -q  -T", "./a"]);
-    let resolved = resolve(parsed, surroundings()).expect("valid");
-    assert_eq!(resolved.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
-    let own = self::resolved("--remote-shell bin/ssh --hosts n1 ./a");
-    assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
-    let parsed = parsed_words(["--remote-shell", " ", "./a"]);
-    assert!(resolve(parsed, surroundings()).expect_err("no word").starts_with("--remote-shell is empty"));
-}
-
-#[test]
-fn a_relative_record_directory_is_below_the_current_one() {
+fn a_remote_shell_is_split_into_words_and_relative_paths_become_absolute() {
+    let shell = |command| resolve(parsed_words(["--remote-shell", command, "./a"]), surroundings());
+    let words = |command| shell(command).expect(command).session.remote_shell;
+    assert_eq!(words("ssh -q  -T"), RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
+    assert_eq!(words("bin/ssh"), RemoteShell::Ssh(vec!["/bin/ssh".into()]));
+    assert!(shell(" ").expect_err("no word").starts_with("--remote-shell is empty"));
     assert_eq!(resolved("--record rec ./a").session.record_dir, Some("/rec".into()));
     assert_eq!(resolved("--record /var/rec ./a").session.record_dir, Some("/var/rec".into()));
 }
