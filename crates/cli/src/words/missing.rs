@@ -42,7 +42,7 @@ struct Group<'a> {
     problem: &'a str,
     /// The problem's text without host names and addresses, so that equal problems of several hosts are grouped.
     general: String,
-    first: &'a str,
+    /// The host of each agent.
     hosts: Vec<&'a str>,
     agents: Vec<AgentId>,
 }
@@ -96,15 +96,12 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
         let host = setting.host(*agent);
         let kind = kind(problem, setting);
         let general = without_addresses(&replace_word(problem, bare(host), "HOST"));
-        let alike = |group: &&mut Group| (group.kind, &group.general) == (kind, &general);
-        match groups.iter_mut().find(alike) {
+        match groups.iter_mut().find(|group| (group.kind, &group.general) == (kind, &general)) {
             Some(group) => {
                 group.hosts.push(host);
                 group.agents.push(*agent);
             }
-            None => {
-                groups.push(Group { kind, problem, general, first: host, hosts: vec![host], agents: vec![*agent] });
-            }
+            None => groups.push(Group { kind, problem, general, hosts: vec![host], agents: vec![*agent] }),
         }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.hosts.len()));
@@ -175,41 +172,39 @@ fn kind(problem: &Problem, setting: &Setting) -> Kind {
     }
 }
 
+/// What `ssh` and similar programs print for a problem of each kind, in lower case. The first row that fits decides: a
+/// message about a changed key also says that the verification failed, and if `ssh` gives a reason, it follows the words
+/// of the last row.
+#[rustfmt::skip]
+const TEXTS: &[(Kind, &[&str])] = &[
+    (Kind::Denied, &["permission denied (", "permission denied,", "too many authentication failures"]),
+    (Kind::HostKeyChanged, &["identification has changed"]),
+    (Kind::HostKey, &["host key verification failed", "no matching host key"]),
+    (Kind::NoName, &["could not resolve", "name or service not known", "name resolution", "unknown host"]),
+    (Kind::Advice, &["matches --interface"]),
+    (Kind::Refused, &["connection refused"]),
+    (Kind::Unreachable, &["no route to host", "network is unreachable", "timed out", "did not answer"]),
+    (Kind::Busy, &["exchange_identification", "banner exchange", "connection closed by", "connection reset by",
+        "not allowed at this time"]),
+    (Kind::NoShell, &["(finding the program)"]),
+    (Kind::Advice, &["it is a symbolic link"]),
+    (Kind::NoRoom, &["no space left", "quota exceeded", "read-only file system", "mounted with noexec"]),
+    (Kind::NotLinked, &["did not start an agent", "did not connect to its parent"]),
+];
+
 /// The kind of a problem, from the text that `ssh` or a similar program has printed.
 fn kind_of_text(problem: &str) -> Kind {
     let problem = problem.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));
-    match () {
-        () if says(&["permission denied (", "permission denied,", "too many authentication failures"]) => Kind::Denied,
-        () if says(&["identification has changed"]) || (says(&["host key for"]) && says(&["has changed"])) => {
-            Kind::HostKeyChanged
-        }
-        () if says(&["host key verification failed", "no matching host key"]) => Kind::HostKey,
-        () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
-            Kind::NoName
-        }
-        () if says(&["matches --interface"]) => Kind::Advice,
-        () if says(&["connection refused"]) => Kind::Refused,
-        () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
-        () if says(&["exchange_identification", "banner exchange", "connection closed by", "connection reset by"])
-            || says(&["not allowed at this time"]) =>
-        {
-            Kind::Busy
-        }
-        () if says(&["(finding the program)"]) => Kind::NoShell,
-        () if says(&["it is a symbolic link"]) => Kind::Advice,
-        () if says(&["no space left", "quota exceeded", "read-only file system", "mounted with noexec"]) => {
-            Kind::NoRoom
-        }
-        // If ssh gives a reason, it follows these words.
-        () if says(&["did not start an agent", "did not connect to its parent"]) => Kind::NotLinked,
-        () => Kind::Other,
-    }
+    let says = |text: &&str| problem.contains(text);
+    let is_changed_key = |kind| kind == Kind::HostKeyChanged && says(&"host key for") && says(&"has changed");
+    let found = TEXTS.iter().find(|(kind, texts)| texts.iter().any(says) || is_changed_key(*kind));
+    found.map_or(Kind::Other, |(kind, _)| *kind)
 }
 
 fn advice(group: &Group, setting: &Setting) -> Option<String> {
-    let by_hand = format!("{} {} true", setting.shell, group.first);
-    let host = bare(group.first);
+    let first = group.hosts[0];
+    let by_hand = format!("{} {first} true", setting.shell);
+    let host = bare(first);
     Some(match group.kind {
         Kind::Denied => format!(
             "\"{by_hand}\" must work without a password: install a key there (ssh-copy-id) or load one into your ssh \
@@ -244,9 +239,9 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         }
         Kind::Advice => return None,
         Kind::NothingStarted => format!(
-            "\"{} {} echo ok\" must print ok: does a start-up file of the login shell there (~/.bashrc) call \
+            "\"{} {first} echo ok\" must print ok: does a start-up file of the login shell there (~/.bashrc) call \
              exit or exec?",
-            setting.shell, group.first
+            setting.shell
         ),
         Kind::Killed => "killed by someone or out of memory: check dmesg on the node".to_owned(),
         Kind::System(errno) => return remedy(errno).map(str::to_owned),
@@ -278,11 +273,8 @@ mod tests {
     }
 
     fn said(missing: &[(u32, &str)]) -> String {
-        let missing: Vec<MissingAgent> = missing
-            .iter()
-            .map(|&(agent, problem)| MissingAgent { agent: AgentId(agent), problem: problem.into() })
-            .collect();
-        sentence(&missing, &setting())
+        let agent = |&(agent, problem): &(u32, &str)| MissingAgent { agent: AgentId(agent), problem: problem.into() };
+        sentence(&missing.iter().map(agent).collect::<Vec<_>>(), &setting())
     }
 
     #[test]

@@ -10,7 +10,6 @@ use super::count;
 pub use rows::Row;
 use wireup_node::launcher::Stamps;
 use wireup_node::trace::Phase as Stretch;
-use wireup_wire::collective::Collective;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
 
 /// Most fences that are shown one by one; later ones are summarized.
@@ -121,13 +120,12 @@ fn exchange(parts: &[TracePart]) -> Option<Row> {
     let fences = fences(parts);
     let mut whole = spanning("exchange", &fences, "collective")?;
     for fence in fences.iter().take(FENCES_SHOWN) {
-        let host = &parts[fence.last_part].host;
-        let remark = format!("{} in all; last in rank {} on {host}", bytes(fence.bytes), fence.last_rank);
-        let name = format!("{} {}", fence.collective, fence.epoch);
-        let mut row = Row::new(name, fence.first_in_ns, fence.out_ns, remark);
+        let FenceTrace { epoch, collective, first_in_ns, last_in_ns, out_ns, last_rank, bytes_down, .. } = fence.trace;
+        let remark = format!("{} in all; last in rank {last_rank} on {}", bytes(bytes_down), fence.last_host);
+        let mut row = Row::new(format!("{collective} {epoch}"), first_in_ns, out_ns, remark);
         let waiting = "from the first to the last rank that enters: time of the ranks";
-        row.parts.push(Row::new("wait", fence.first_in_ns, fence.last_in_ns, waiting));
-        row.parts.push(Row::new("move", fence.last_in_ns, fence.out_ns, "last in to last out"));
+        row.parts.push(Row::new("wait", first_in_ns, last_in_ns, waiting));
+        row.parts.push(Row::new("move", last_in_ns, out_ns, "last in to last out"));
         whole.parts.push(row);
     }
     whole.parts.extend(spanning("later", fences.get(FENCES_SHOWN..).unwrap_or_default(), "more collective"));
@@ -136,50 +134,34 @@ fn exchange(parts: &[TracePart]) -> Option<Row> {
 
 /// From the first entry into one of the fences until the last one has ended.
 fn spanning(name: &str, fences: &[Fence], noun: &str) -> Option<Row> {
-    let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
-    let to = fences.iter().map(|fence| fence.out_ns).max()?;
+    let from = fences.iter().map(|fence| fence.trace.first_in_ns).min()?;
+    let to = fences.iter().map(|fence| fence.trace.out_ns).max()?;
     Some(Row::new(name, from, to, count(fences.len() as u32, noun)))
 }
 
-/// One fence over all nodes.
-struct Fence {
-    epoch: u32,
-    collective: Collective,
-    first_in_ns: u64,
-    last_in_ns: u64,
-    out_ns: u64,
-    last_rank: u32,
-    last_part: usize,
-    bytes: u64,
+/// One fence over all nodes, and the host of the rank that entered it last.
+struct Fence<'a> {
+    trace: FenceTrace,
+    last_host: &'a str,
 }
 
 /// All completed fences, by epoch.
-fn fences(parts: &[TracePart]) -> Vec<Fence> {
+fn fences(parts: &[TracePart]) -> Vec<Fence<'_>> {
     let mut fences: Vec<Fence> = Vec::new();
-    let all = parts.iter().enumerate().flat_map(|(at, part)| part.fences.iter().map(move |fence| (at, fence)));
-    let mut sorted: Vec<(usize, &FenceTrace)> =
-        all.filter(|(_, fence)| fence.out_ns > 0 && fence.first_in_ns > 0).collect();
+    let all = parts.iter().flat_map(|part| part.fences.iter().map(|fence| (&*part.host, fence)));
+    let mut sorted: Vec<_> = all.filter(|(_, fence)| fence.out_ns > 0 && fence.first_in_ns > 0).collect();
     sorted.sort_by_key(|(_, fence)| fence.epoch);
-    for (part, one) in sorted {
+    for (host, one) in sorted {
         match fences.last_mut() {
-            Some(fence) if fence.epoch == one.epoch.0 => {
-                fence.first_in_ns = fence.first_in_ns.min(one.first_in_ns);
-                fence.out_ns = fence.out_ns.max(one.out_ns);
-                fence.bytes = fence.bytes.max(one.bytes_down);
-                if one.last_in_ns > fence.last_in_ns {
-                    (fence.last_in_ns, fence.last_rank, fence.last_part) = (one.last_in_ns, one.last_rank.0, part);
+            Some(Fence { trace, last_host }) if trace.epoch == one.epoch => {
+                trace.first_in_ns = trace.first_in_ns.min(one.first_in_ns);
+                trace.out_ns = trace.out_ns.max(one.out_ns);
+                trace.bytes_down = trace.bytes_down.max(one.bytes_down);
+                if one.last_in_ns > trace.last_in_ns {
+                    (trace.last_in_ns, trace.last_rank, *last_host) = (one.last_in_ns, one.last_rank, host);
                 }
             }
-            _ => fences.push(Fence {
-                epoch: one.epoch.0,
-                collective: one.collective,
-                first_in_ns: one.first_in_ns,
-                last_in_ns: one.last_in_ns,
-                out_ns: one.out_ns,
-                last_rank: one.last_rank.0,
-                last_part: part,
-                bytes: one.bytes_down,
-            }),
+            _ => fences.push(Fence { trace: *one, last_host: host }),
         }
     }
     fences
@@ -197,7 +179,6 @@ fn bytes(number: u64) -> String {
 mod tests {
     use super::*;
     use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
-    use wireup_wire::peer::ExchangeTraffic;
 
     const MS: u64 = 1_000_000;
 
@@ -211,31 +192,23 @@ mod tests {
             bootstrap_ns: if id == 0 { 0 } else { 103 * MS + late },
             linked_ns: if id == 0 { 0 } else { 104 * MS + late },
             job_ns: 105 * MS + late,
-            children_ns: 0,
-            clock_offset_ns: 0,
-            clock_error_ns: 0,
-            clock_of: AgentId(0),
             ranks: vec![RankTrace {
                 rank: Rank(id),
-                pid: 9,
                 spawn_ns: 106 * MS,
                 exec_ns: 107 * MS + late,
                 init_ns: 110 * MS,
-                finalize_ns: 0,
                 exit_ns: 150 * MS + late,
-                status: None,
+                ..RankTrace::default()
             }],
             fences: vec![FenceTrace {
-                epoch: Epoch(0),
-                collective: Collective::Fence,
                 first_in_ns: 111 * MS + late,
                 last_in_ns: 112 * MS + late,
                 out_ns: 116 * MS,
                 last_rank: Rank(id),
-                bytes_up: 40,
                 bytes_down: 120,
+                ..FenceTrace::default()
             }],
-            traffic: ExchangeTraffic::default(),
+            ..TracePart::default()
         }
     }
 

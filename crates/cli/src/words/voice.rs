@@ -47,7 +47,7 @@ impl Voice {
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Stacks(stacks) => super::stack_lines(stacks),
-            Notice::RankError(error) => super::rank_error::lines(error),
+            Notice::RankError(error) => failure::rank_error_lines(error),
             Notice::Interrupt { signal, first, starting } => vec![signals::interrupt(*signal, *first, *starting)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");

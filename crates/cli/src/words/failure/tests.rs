@@ -177,3 +177,32 @@ fn a_message_with_line_breaks_is_put_on_one_line() {
     let said = said(Cause::Aborted { code: 1, message: "two\nlines".into() });
     assert!(!said.contains('\n'), "{said}");
 }
+
+fn error_shown(text: &str) -> Vec<String> {
+    rank_error_lines(&RankError { rank: Rank(3), host: "n1".into(), at_ns: 1, text: text.into() })
+}
+
+#[test]
+fn the_traceback_is_shown_or_what_there_is() {
+    let recorded = r#"{"message": {"message": "ValueError: no", "extraInfo": {"timestamp": "1",
+        "py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 1\u001b\nValueError: no\n"}}}"#;
+    assert_eq!(
+        error_shown(recorded),
+        [
+            "rank 3 on n1 failed first:", "    Traceback (most recent call last):", "      File \"a.py\", line 1 ",
+            "    ValueError: no",
+        ]
+    );
+    for text in [r#"{"message": {"message": "no"}}"#, r#"{"message": "no"}"#, "no\n"] {
+        assert_eq!(error_shown(text), ["rank 3 on n1 failed first: no"], "{text}");
+    }
+    assert_eq!(error_shown(r#"{"other": 1}"#), [r#"rank 3 on n1 failed first: {"other": 1}"#]);
+}
+
+#[test]
+fn a_long_traceback_loses_its_beginning() {
+    let text: String = (0..100).map(|line| format!("{line}\n")).collect();
+    let shown = error_shown(&text);
+    assert_eq!((shown.len(), shown[1].as_str()), (LINES_SHOWN + 2, "    (36 lines left out)"));
+    assert_eq!(shown.last().map(String::as_str), Some("    99"));
+}

@@ -4,8 +4,6 @@
 //! phase that none of the rows above it, with the same parent, covers. What no row covers is the row `other`, so the
 //! `adds` of all parts sum to their parent's `took`.
 
-use std::fmt::Write as _;
-
 /// A stretch of time, and the phases within it in the order in which they are shown.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -42,7 +40,7 @@ impl Row {
             let from = line.from_ns.map_or(String::new(), |at| format!("{:.3}", ms(at - self.from_ns)));
             let (took, adds) = (ms(line.took_ns), ms(line.adds_ns));
             let line = format!("{label:<26} {from:>10} {took:>10.3} {adds:>10.3}  {}", line.remark);
-            writeln!(text, "{}", line.trim_end()).expect("a string takes every text");
+            text += &format!("{}\n", line.trim_end());
         }
         text
     }
@@ -72,15 +70,8 @@ impl Row {
         }
         let rest_ns = took_ns - counted_ns;
         if !self.parts.is_empty() && rest_ns > 0 {
-            let remark = "not in any of these phases";
-            lines.push(Line {
-                depth: depth + 1,
-                name: "other",
-                from_ns: None,
-                took_ns: rest_ns,
-                adds_ns: rest_ns,
-                remark,
-            });
+            let (depth, remark) = (depth + 1, "not in any of these phases");
+            lines.push(Line { depth, name: "other", from_ns: None, took_ns: rest_ns, adds_ns: rest_ns, remark });
         }
     }
 }
