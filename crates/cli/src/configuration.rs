@@ -122,9 +122,6 @@ pub fn session() -> Result<Option<String>, String> {
 
 /// Adds values from the configuration files to a job that runs in no session: of flags that a session would decide
 /// (`DECIDED_BY_SESSION`), or whose values a session would have read from the files itself (`--preload`).
-///
-/// # Errors
-/// A value is wrong.
 pub fn complete_own(parsed: &mut Parsed) -> Result<(), String> {
     let Some(loaded) = LOADED.get() else { return Ok(()) };
     let of_session = DECIDED_BY_SESSION.iter().chain(&[PRELOAD]);

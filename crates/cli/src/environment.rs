@@ -78,11 +78,6 @@ const MACHINE_NAMES: &[&str] = &[
     "WIREUP_SESSION",
 ];
 
-/// Whether a variable describes only this machine.
-fn is_of_machine(name: &[u8]) -> bool {
-    MACHINE_NAMES.iter().any(|machine| machine.as_bytes() == name)
-}
-
 /// Whether a variable describes an outer job.
 pub fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
@@ -110,11 +105,12 @@ pub type Pair = (OsString, OsString);
 /// The variables of this environment that ranks may get: cleaned, more thoroughly if ranks run on other machines.
 pub fn inherited(all: &[Pair], reached: Reached) -> Vec<&Pair> {
     let in_step = all.iter().any(|(name, _)| name == STEP);
+    let is_among = |names: &[&str], name: &OsString| names.iter().any(|one| name == one);
     all.iter()
         .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
-        .filter(|(name, _)| reached == Reached::ThisMachine || !is_of_machine(name.as_bytes()))
-        .filter(|(name, _)| reached != Reached::ByStep || !devices::NAMES.iter().any(|device| name == device))
-        .filter(|(name, _)| !(in_step && STEP_NAMES.iter().any(|of_step| name == of_step)))
+        .filter(|(name, _)| reached == Reached::ThisMachine || !is_among(MACHINE_NAMES, name))
+        .filter(|(name, _)| reached != Reached::ByStep || !is_among(&devices::NAMES, name))
+        .filter(|(name, _)| !(in_step && is_among(STEP_NAMES, name)))
         .collect()
 }
 
@@ -132,12 +128,8 @@ pub fn job_env(inherited: &[&Pair], list: &EnvList, extra: &[Vec<u8>]) -> Vec<Ve
 /// The variables of one program, if programs inherit different ones: those that are listed and that the job does not
 /// set, then its own.
 pub fn program_env(inherited: &[&Pair], list: &EnvList, job: &[Vec<u8>], own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let is_set = |variable: &Vec<u8>| {
-        let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
-        job.iter().any(|set| set.starts_with(&variable[..name_end]))
-    };
     let mut env = job_env(inherited, list, &[]);
-    env.retain(|variable| !is_set(variable));
+    env.retain(|variable| !job.iter().any(|set| set.starts_with(name_of(variable))));
     own.into_iter().for_each(|variable| set(&mut env, variable));
     env
 }
@@ -195,10 +187,14 @@ fn joined(name: OsString, value: &OsStr) -> Vec<u8> {
     variable
 }
 
+/// The name of a variable with its `=`.
+fn name_of(variable: &[u8]) -> &[u8] {
+    &variable[..variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1)]
+}
+
 /// Sets a variable in an environment, instead of an earlier value.
 fn set(env: &mut Vec<Vec<u8>>, variable: Vec<u8>) {
-    let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
-    match env.iter_mut().find(|old| old.starts_with(&variable[..name_end])) {
+    match env.iter_mut().find(|old| old.starts_with(name_of(&variable))) {
         Some(old) => *old = variable,
         None => env.push(variable),
     }

@@ -1,26 +1,20 @@
 //! `wireup` instead of other launchers: called as `mpiexec` or under another name of theirs, or as `wireup mpiexec`.
 //!
-//! A command line is translated into the lines of `wireup run`, by tables of the options of each launcher: the MPI
-//! standard (`standard`), Hydra and Intel MPI (`hydra`), Open MPI and PRRTE (`open_mpi`), Slurm (`srun`). Nothing here
-//! runs a job.
+//! A command line is translated into the lines of `wireup run`, by tables of the options of each launcher (`tables`).
+//! Nothing here runs a job.
 
 mod actions;
 mod files;
 mod help;
-mod hydra;
 mod made_values;
-mod open_mpi;
 #[cfg(test)]
 mod page;
-mod parameters;
 mod ranks;
 mod reading;
 mod remote_shell;
 mod row;
 mod rules;
-mod singleton;
-mod srun;
-mod standard;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod translation;
@@ -31,11 +25,12 @@ use crate::configuration;
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
 use crate::{out, run};
-use singleton::Singleton;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use translation::{Shows, Translation};
 use vendor::Vendor;
+use wireup_os::process;
+use wireup_wire::signal::SIGTERM;
 
 pub use help::{PURPOSE, man_page};
 
@@ -126,4 +121,47 @@ fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, String> {
         translation.give_job(&flag::STDOUT, name, "pty".into());
     }
     Ok(translation)
+}
+
+/// A process that was started without a launcher and asks for one: what MPICH's library starts then is `mpiexec
+/// -pmi_args PORT INTERFACE KEY PID`. Rank 0 of the job becomes a process that passes on what the process at `PORT` and
+/// the server say to each other (`pmi/singleton`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Singleton {
+    port: u16,
+    /// The process id in the option: that of the process or, from MPICH, of the child that it forked to start the
+    /// launcher.
+    pid: u32,
+}
+
+impl Singleton {
+    /// Reads the request of a singleton from a command line; `None`: an ordinary command line.
+    ///
+    /// # Errors
+    /// The words behind the option are not as the library writes them.
+    fn requested(words: &[OsString]) -> Result<Option<Singleton>, String> {
+        let Some((first, rest)) = words.split_first().filter(|(first, _)| *first == "-pmi_args") else {
+            return Ok(None);
+        };
+        let number = |at: usize| rest.get(at).and_then(|word: &OsString| word.to_str()?.parse::<u32>().ok());
+        let read = || Some(Singleton { port: number(0)?.try_into().ok()?, pid: number(3)? });
+        let wants = "the four words of a library that needs a launcher: PORT INTERFACE KEY PID";
+        read().map(Some).ok_or_else(|| format!("{} needs {wants}", first.to_string_lossy()))
+    }
+
+    /// The command line of the job whose rank 0 the singleton becomes. The singleton keeps its own standard input.
+    /// Ranks use process ids to read each other's memory, so the other ranks must be in its PID namespace.
+    fn words(self, own_program: OsString) -> Vec<OsString> {
+        let options = ["-n", "1", "-s", "none", "--pmi", "simple", "--contain", "none"].map(OsString::from);
+        options.into_iter().chain([own_program, "singleton".into(), self.port.to_string().into()]).collect()
+    }
+
+    /// Ends the singleton after its job has failed: it would wait forever for ranks that have exited.
+    fn end(self) {
+        let Some(parent) = process::parent() else { return };
+        if [parent, process::own_pid()].contains(&self.pid) {
+            // The singleton may just have exited by itself.
+            let _ = process::kill(parent, SIGTERM);
+        }
+    }
 }

@@ -27,9 +27,6 @@ struct RankPlace {
 }
 
 /// Replaces hosts and mapping with the contents of `--rankfile`.
-///
-/// # Errors
-/// The file cannot be read or understood, or contradicts the flags.
 pub fn apply(parsed: Parsed) -> Result<Parsed, String> {
     let Some(path) = &parsed.rankfile else { return Ok(parsed) };
     let file = path.display().to_string();

@@ -16,9 +16,6 @@ use wireup_wire::job::NodeSpec;
 use wireup_wire::session::{SeatOrder, SeatRequest};
 
 /// The request for nodes to the session's root; `None`: the user has said which nodes, or all get equally many ranks.
-///
-/// # Errors
-/// The ranks cannot be placed on the session's nodes.
 pub fn request(
     parsed: &Parsed,
     surroundings: &Surroundings,

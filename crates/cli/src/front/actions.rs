@@ -1,9 +1,9 @@
 //! Carries out what options do, except for those that read further options.
 
 use super::made_values::{behind, made};
-use super::parameters;
 use super::row::{Action, Listed, Typed};
 use super::translation::{Shows, Translation};
+use super::variables;
 use crate::flags::table as flag;
 use crate::out;
 use std::ffi::OsString;
@@ -19,10 +19,10 @@ pub fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Resu
             made(make, translation.vendor, typed)?.map_or(Ok(()), |word| translation.give(flag, typed, word))
         }
         Action::Joins { first } => join(translation, typed, first),
-        Action::Parameter(flag) => parameters::set(translation, flag, typed),
-        Action::LauncherParameter => parameters::launcher(translation, typed),
+        Action::Parameter(flag) => variables::set_parameter(translation, flag, typed),
+        Action::LauncherParameter => variables::set_launcher_parameter(translation, typed),
         Action::ParameterFiles => {
-            typed.value().text()?.split(',').try_for_each(|file| parameters::read_file(translation, file))
+            typed.value().text()?.split(',').try_for_each(|file| variables::read_parameters(translation, file))
         }
         Action::List(words, advice) => list(translation, typed, words, advice),
         Action::OutputFolder => output_folder(translation, typed),

@@ -15,9 +15,6 @@ const BYTES_MAX: u64 = 16 << 20;
 pub type Words = Result<Vec<OsString>, String>;
 
 /// The lines that contain words, with their numbers; the first line is 1.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn lines(path: &Path) -> Result<Vec<(usize, Words)>, String> {
     let unreadable = |problem| format!("{}: {problem}; name a file that can be read", path.display());
     Ok(split(&bounded_file::read(path, BYTES_MAX).map_err(unreadable)?))

@@ -1,17 +1,9 @@
 //! What a front prints about itself.
 
 use super::row::{Effect, Make, Row, Takes};
+use super::tables::{PARAMETERS, TABLES, VARIABLES};
 use super::vendor::Vendor;
-use super::{hydra, open_mpi, srun, standard};
 use wireup_flags::ManPage;
-
-/// The tables with their titles.
-pub static TABLES: [(&str, &[Row]); 4] = [
-    ("MPI standard, and common to the others", standard::ROWS),
-    ("Hydra (MPICH) and Intel MPI", hydra::ROWS),
-    ("Open MPI and PRRTE", open_mpi::ROWS),
-    ("Slurm's srun", srun::ROWS),
-];
 
 const MARGIN: usize = 118;
 
@@ -110,7 +102,7 @@ pub fn on(topic: &str, vendor: Vendor) -> Option<String> {
         };
         return Some(format!("{}\n  {}\n{example}", usage(row), plain(row)));
     }
-    let row = hydra::VARIABLES.iter().chain(open_mpi::PARAMETERS).find(|row| row.names.contains(&topic))?;
+    let row = VARIABLES.iter().chain(PARAMETERS).find(|row| row.names.contains(&topic))?;
     Some(format!("{}\n  {}\n", row.names.join(", "), plain(row)))
 }
 

@@ -8,9 +8,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// The value of a flag for an option, made as `make` says; `None`: the flag is not given.
-///
-/// # Errors
-/// The option's value has another form.
 pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString>, String> {
     let value = typed.value();
     let is_number = |word: &OsStr| !word.is_empty() && word.as_bytes().iter().all(u8::is_ascii_digit);

@@ -1,10 +1,9 @@
 //! `docs/reference/mpiexec.md` is printed from the tables of options. A changed row is a changed page: `BLESS=1` writes
 //! it.
 
-use super::help::{TABLES, effect, usage};
-use super::hydra::VARIABLES;
-use super::open_mpi::PARAMETERS;
+use super::help::{effect, usage};
 use super::row::Row;
+use super::tables::{PARAMETERS, TABLES, VARIABLES};
 use std::path::Path;
 
 const HEAD: &str = "\

@@ -5,8 +5,7 @@
 
 use super::actions::act;
 use super::files;
-use super::made_values::made;
-use super::row::{Effect, Row, Takes, Typed};
+use super::row::{Action, Effect, Row, Takes, Typed};
 use super::translation::{OF_PROGRAM, Shows, Translation};
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
@@ -32,7 +31,7 @@ impl Translation {
             }
             let is_whole_of_file = self.line.words.is_empty() && self.programs.len() > files_before;
             if !is_whole_of_file || parts.peek().is_some() {
-                self.end_program();
+                self.programs.push(std::mem::take(&mut self.line));
             } else {
                 self.add_to_all(files_before);
             }
@@ -75,10 +74,6 @@ impl Translation {
                 programs[0].given.insert(0, given);
             }
         }
-    }
-
-    fn end_program(&mut self) {
-        self.programs.push(std::mem::take(&mut self.line));
     }
 
     fn read_option(&mut self, word: &OsStr, rest: &mut std::slice::Iter<'_, OsString>) -> Result<(), String> {
@@ -126,10 +121,7 @@ impl Translation {
 
     fn carry_out(&mut self, row: &Row, typed: &Typed) -> Result<(), String> {
         match row.effect {
-            Effect::Gives(flag, make) => match made(make, self.vendor, typed)? {
-                Some(word) => self.give(flag, typed, word),
-                None => Ok(()),
-            },
+            Effect::Gives(flag, make) => act(self, Action::Gives(flag, make), typed),
             Effect::Does(rule) => {
                 act(self, rule.action, typed)?;
                 self.program_file.take().map_or(Ok(()), |typed| self.read_file(&typed))

@@ -1,11 +1,9 @@
 //! Tests every row of every table of options, and whole command lines.
 
-use super::hydra::VARIABLES;
-use super::open_mpi::PARAMETERS;
 use super::row::{Effect, Make, Row, Rule, Takes};
+use super::tables::{PARAMETERS, TABLES, VARIABLES};
 use super::*;
 use crate::flags::parsed::parsed_words;
-use help::TABLES;
 use std::fs;
 use wireup_flags::Flag;
 
@@ -183,7 +181,7 @@ fn parameters_and_variables_do_what_their_flag_does() {
         let Effect::Gives(flag, make) = row.effect else { panic!("{:?} has no flag", row.names) };
         let (value, word) = value_and_word(flag, make, row.takes);
         for name in row.names {
-            assert!(parameters::is_of_launcher(name), "{name}");
+            assert!(variables::is_of_launcher(name), "{name}");
             let line = format!("prterun --prtemca {name} {value} ./a");
             let own = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
             assert_eq!(parsed(&line), Ok(parsed_run(&format!("{own} ./a"))), "{line}");
@@ -330,4 +328,18 @@ fn help_and_version_are_shown_before_anything_is_checked() {
     assert!(on("--output").is_some_and(|text| text.contains("example: mpirun --output tag")) && on("all").is_none());
     let long = help::text("mpiexec");
     assert!(long.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{long}");
+}
+
+fn singleton(line: &str) -> Result<Option<Singleton>, String> {
+    Singleton::requested(&words(line))
+}
+
+#[test]
+fn the_words_of_the_library_are_read() {
+    let found = singleton("-pmi_args 4711 default_interface default_key 12").expect("as it writes them");
+    assert_eq!(found, Some(Singleton { port: 4711, pid: 12 }));
+    assert_eq!(singleton("-n 1 ./a -pmi_args"), Ok(None));
+    for wrong in ["-pmi_args", "-pmi_args 70000 a b 12", "-pmi_args 4711 a b", "-pmi_args 4711 a b -1"] {
+        assert!(singleton(wrong).expect_err(wrong).contains("PORT INTERFACE KEY PID"), "{wrong}");
+    }
 }

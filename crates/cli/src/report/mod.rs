@@ -105,8 +105,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// # Errors
-    /// The file cannot be written.
     pub fn create(path: PathBuf, flag: &'static str) -> Result<Report, String> {
         match output_file::open(&path, Existing::Empty, 0o666) {
             Ok(file) => Ok(Report { file, path, flag }),
