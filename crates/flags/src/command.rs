@@ -111,3 +111,10 @@ impl Command {
         self.flags().filter(|flag| !flag.is_hidden())
     }
 }
+
+#[cfg(test)]
+impl Command {
+    pub(crate) const fn example(words: Words, sections: &'static [Section]) -> Command {
+        Command { name: "try", purpose: "try it", intro: "", words, sections, end: "" }
+    }
+}

@@ -1,7 +1,7 @@
 //! The value of a flag, read in the form that the flag expects.
 
 use crate::error::Error;
-use crate::nearest::nearest;
+use crate::hints::nearest;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
