@@ -24,7 +24,7 @@ fn answer(mut words: Vec<OsString>) -> String {
         words.insert(0, "run".into());
     }
     if words.len() < 2 || words.len() == 2 && words[0] == "help" {
-        return commands();
+        return help::all().map(|(name, purpose)| format!("{name}\t{purpose}\n")).collect();
     }
     let name = words.remove(0);
     let Some(command) = help::find(&name) else {
@@ -37,10 +37,6 @@ fn answer(mut words: Vec<OsString>) -> String {
         Completion::Folders => ":folders\n".to_owned(),
         Completion::Nothing => ":nothing\n".to_owned(),
     }
-}
-
-fn commands() -> String {
-    help::all().map(|(name, purpose)| format!("{name}\t{purpose}\n")).collect()
 }
 
 fn flag(flag: &Flag) -> String {

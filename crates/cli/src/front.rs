@@ -3,7 +3,6 @@
 //! A command line is translated into the lines of `wireup run`, by tables of the options of each launcher (`tables`).
 //! Nothing here runs a job.
 
-mod actions;
 mod files;
 mod help;
 mod made_values;

@@ -1,6 +1,7 @@
 //! `wireup run --json`: how the job and each of its ranks ended, as JSON.
 
 use crate::flags::resolved::Resolved;
+use crate::show::app_of;
 use crate::words::{Setting, failure_line};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -30,12 +31,7 @@ pub fn map(resolved: &Resolved) -> Value {
         json!({ "node": node.name, "ranks": ranks, "slots": resolved.slots.get(index) })
     };
     let rank = |(rank, node): &(Rank, NodeId)| {
-        let ends = job.apps.iter().scan(0, |end, app| {
-            *end += app.ranks;
-            Some((*end, app))
-        });
-        let program =
-            ends.into_iter().find(|(end, _)| rank.0 < *end).map(|(_, app)| String::from_utf8_lossy(&app.argv[0]));
+        let program = String::from_utf8_lossy(&app_of(job, *rank).argv[0]);
         json!({ "rank": rank.0, "node": job.nodes[node.index()].name, "program": program })
     };
     let nodes: Vec<Value> = job.nodes.iter().enumerate().map(node).collect();

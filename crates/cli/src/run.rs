@@ -5,7 +5,6 @@ use crate::flags::parsed::{self, Parsed, Stage};
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
-use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
 use crate::json_output::JsonOutput;
@@ -131,7 +130,7 @@ fn in_session(
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
     let parsed = if detach { Parsed { stdin: Some(StdinTarget::None), ..parsed } } else { parsed };
-    let session_nodes = match session_placement::request(&parsed, &surroundings, &session_nodes)? {
+    let session_nodes = match resolved::seat_request(&parsed, &surroundings, &session_nodes)? {
         Some(request) => {
             let by = request.by;
             session_nodes.limited_to(&session.seats(request).map_err(|error| error.to_string())?, by)

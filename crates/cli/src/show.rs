@@ -6,10 +6,11 @@ use crate::flags::parsed::Start;
 use crate::flags::resolved::Resolved;
 use crate::hosts::collapse_short;
 use crate::words::{count, ranges, shell};
+use std::ptr;
 use wireup_coll::Tree;
 use wireup_os::bind::{CpuSet, Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
-use wireup_wire::job::{BindTo, Binding, Object, PmiFlavour};
+use wireup_wire::job::{AppSpec, BindTo, Binding, JobSpec, Object, PmiFlavour};
 use wireup_wire::peer::Containment;
 use wireup_wire::session::SeatOrder;
 
@@ -19,14 +20,15 @@ pub fn map(resolved: &Resolved) -> String {
     let width = job.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (index, node) in job.nodes.iter().enumerate() {
-        let ranks: Vec<u32> = resolved.mapping.ranks_of(NodeId(index as u32)).map(|Rank(rank)| rank).collect();
+        let ranks: Vec<Rank> = resolved.mapping.ranks_of(NodeId(index as u32)).collect();
         let mut line = format!("{:<width$}", node.name);
         if ranks.is_empty() {
             line += "  no ranks";
         }
-        for (ranks, program) in by_program(resolved, &ranks) {
+        for ranks in ranks.chunk_by(|one, next| ptr::eq(app_of(job, *one), app_of(job, *next))) {
             let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-            line += &format!("  {noun} {}  {program}", ranges(ranks.iter().copied()));
+            let program = String::from_utf8_lossy(&app_of(job, ranks[0]).argv[0]);
+            line += &format!("  {noun} {}  {program}", ranges(ranks.iter().map(|rank| rank.0)));
         }
         if let Some(slots) = resolved.slots.get(index) {
             line += &format!("  {}", count(*slots, "slot"));
@@ -40,18 +42,14 @@ pub fn map(resolved: &Resolved) -> String {
     text
 }
 
-/// Splits a node's ascending ranks where the program changes.
-fn by_program<'a>(resolved: &'a Resolved, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> {
-    let (mut end, mut rest, mut parts) = (0, ranks, Vec::new());
-    for app in &resolved.job.apps {
+/// The program of a rank.
+pub fn app_of(job: &JobSpec, rank: Rank) -> &AppSpec {
+    let mut end = 0;
+    let is_its = |app: &&AppSpec| {
         end += app.ranks;
-        let (mine, others) = rest.split_at(rest.partition_point(|&rank| rank < end));
-        if !mine.is_empty() {
-            parts.push((mine, String::from_utf8_lossy(&app.argv[0]).into_owned()));
-        }
-        rest = others;
-    }
-    parts
+        rank.0 < end
+    };
+    job.apps.iter().find(is_its).expect("each rank has a program")
 }
 
 /// How the ranks of one node are bound. It uses the cpus of this machine, the only ones known before the start.

@@ -8,7 +8,7 @@ use crate::hosts::Hosts;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree;
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::AgentSpec;
 
@@ -50,21 +50,12 @@ impl Layout {
     /// Agents on this machine are started by the remote shell, too.
     pub fn of_ranks(hosts: &Hosts, mapping: &Mapping, own: &str) -> Layout {
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
-        let mut places: Vec<usize> = vec![0; mapping.job_size() as usize];
-        let mut shared = vec![false; hosts.list.len()];
-        for (index, shared) in shared.iter_mut().enumerate() {
-            let mut ranks = 0;
-            for rank in mapping.ranks_of(NodeId(index as u32)) {
-                places[rank.index()] = index;
-                ranks += 1;
-            }
-            *shared = ranks > 1;
-        }
-        let node = |place: usize| {
-            let name = hosts.list[place].name.clone();
-            NodeSpec { agent: add(&mut agents, &name), name, shared: shared[place] }
+        let node = |rank| {
+            let (place, _) = mapping.place(Rank(rank))?;
+            let name = hosts.list[place.index()].name.clone();
+            Some(NodeSpec { agent: add(&mut agents, &name), name, shared: mapping.local_size(place) > 1 })
         };
-        let nodes = places.into_iter().map(node).collect();
+        let nodes = (0..mapping.job_size()).filter_map(node).collect();
         Layout { agents: agents.into(), nodes }
     }
 

@@ -17,7 +17,6 @@ pub mod remote_shell;
 pub mod resolved;
 pub mod session;
 pub mod session_nodes;
-pub mod session_placement;
 pub mod table;
 mod values;
 

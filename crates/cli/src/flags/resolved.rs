@@ -2,6 +2,7 @@
 
 use super::chosen::{self, Chosen};
 use super::layout::Layout;
+use super::mapping::MapBy;
 use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
@@ -9,7 +10,7 @@ use super::session_nodes::SessionNodes;
 use super::{binding, programs, session};
 use crate::environment::{self, Reached};
 use crate::hosts::allocation::Env;
-use crate::hosts::{HostTable, Hosts, Names};
+use crate::hosts::{Host, HostTable, Hosts, Names};
 use crate::program::flavour::Context;
 use crate::surroundings::Surroundings;
 use wireup_coll::mapping::Mapping;
@@ -21,7 +22,7 @@ use wireup_wire::job::{
     RankStdout, StdinTarget, StdioOptions,
 };
 use wireup_wire::peer::SessionSpec;
-use wireup_wire::session::SeatOrder;
+use wireup_wire::session::{SeatOrder, SeatRequest};
 
 /// Time that imports for `--preload` may take without `--start-timeout` (ns). Chosen: from a cold file server large
 /// packages take more than a minute, and ranks that import them by themselves take longer.
@@ -322,15 +323,15 @@ fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<SpawnNode
 }
 
 /// Which ranks run where.
-pub(super) struct Seating {
+struct Seating {
     layout: Layout,
     /// The number of ranks of each program.
     ranks: Vec<u32>,
     blocks: Vec<Block>,
-    pub mapping: Mapping,
+    mapping: Mapping,
 }
 
-pub(super) fn place_ranks(
+fn place_ranks(
     parsed: &Parsed,
     surroundings: &Surroundings,
     start: Start,
@@ -364,6 +365,49 @@ pub(super) fn place_ranks(
         (None, None) => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
     };
     Ok(Seating { layout, ranks, blocks, mapping })
+}
+
+/// The request for nodes to the session's root, which knows all jobs: for a number of nodes, or for nodes until their
+/// slots suffice. The ranks are then placed on these as on hosts that the user has named. `None`: the user has said which nodes, or all get equally many ranks.
+pub fn seat_request(
+    parsed: &Parsed,
+    surroundings: &Surroundings,
+    session_nodes: &SessionNodes,
+) -> Result<Option<SeatRequest>, String> {
+    let is_said = parsed.names_hosts()
+        || parsed.virtual_nodes.is_some()
+        || parsed.rank_map.is_some()
+        || matches!(parsed.map.by, Some(MapBy::Seq | MapBy::RankFile));
+    if is_said || session_nodes.nodes.len() == 1 {
+        return Ok(None);
+    }
+    let by = parsed.place.unwrap_or_default();
+    let hosts = session_nodes.hosts.as_ref();
+    let seating = place_ranks(parsed, surroundings, Start::Tree, hosts, Some(session_nodes))?;
+    let stated = hosts.filter(|hosts| hosts.stated);
+    let slots = |index: usize| stated.map_or(1, |hosts| u64::from(hosts.list[index].slots));
+    let agents: Vec<AgentId> = session_nodes.nodes.iter().map(|node| node.agent).collect();
+    let counts: Vec<u64> =
+        (0..agents.len() as u32).map(|node| seating.mapping.local_size(NodeId(node)).into()).collect();
+    if (0..counts.len()).all(|index| counts[index] * slots(0) == counts[0] * slots(index)) {
+        return Ok(None);
+    }
+    let size = |host: &Host| (host.slots, host.slots_max);
+    let are_alike = stated.is_none_or(|hosts| hosts.list.iter().all(|host| size(host) == size(&hosts.list[0])));
+    let used = counts.iter().filter(|ranks| **ranks > 0).count();
+    let nodes = match (are_alike, parsed.map.by, parsed.ppn) {
+        (true, ..) => Some(used as u32),
+        (false, None | Some(MapBy::Slot | MapBy::Objects(_)), None) => None,
+        // Unequal hosts with such a mapping: the number of ranks of a node depends on the nodes before it.
+        (false, ..) => return Ok(None),
+    };
+    let among = match by {
+        // Without stated slots no node is ever full, so packing always takes the first nodes.
+        SeatOrder::Pack if !session_nodes.slots_stated => agents[..used].to_vec(),
+        SeatOrder::Spread | SeatOrder::Pack if session_nodes.is_whole => Vec::new(),
+        SeatOrder::Spread | SeatOrder::Pack => agents,
+    };
+    Ok(Some(SeatRequest { ranks: seating.mapping.job_size(), nodes, among, by }))
 }
 
 #[cfg(test)]

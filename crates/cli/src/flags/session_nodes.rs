@@ -8,6 +8,7 @@ use super::chosen;
 use super::parsed::Parsed;
 use crate::hosts::{Host, Hosts, Names};
 use crate::surroundings::Surroundings;
+use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{AgentSpec, LinkOptions, RemoteShell, SessionSpec};
@@ -127,6 +128,24 @@ impl SessionNodes {
             all: None,
             preload: told.preload.clone(),
         })
+    }
+
+    /// Limits the job to the nodes of these agents, in this order. Jobs that its ranks spawn may run on all nodes.
+    pub fn limited_to(self, agents: &[AgentId], by: SeatOrder) -> SessionNodes {
+        let at: BTreeMap<AgentId, usize> = self.nodes.iter().zip(0..).map(|(node, at)| (node.agent, at)).collect();
+        let taken: Vec<usize> = agents.iter().filter_map(|agent| at.get(agent).copied()).collect();
+        if taken.is_empty() {
+            return self;
+        }
+        let nodes: Vec<NodeSpec> = taken.iter().map(|at| self.nodes[*at].clone()).collect();
+        let of_all = |hosts: &Hosts| Hosts {
+            list: taken.iter().map(|at| hosts.list[*at].clone()).collect(),
+            stated: hosts.stated,
+            order: (0..taken.len() as u32).collect(),
+            slots_of: None,
+        };
+        let hosts = self.hosts.as_ref().map(of_all);
+        SessionNodes { all: Some((self.nodes, self.hosts)), nodes, hosts, seats: Some(by), ..self }
     }
 }
 

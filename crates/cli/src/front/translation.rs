@@ -33,8 +33,6 @@ pub struct Translation {
     pub shell: ShellWords,
     /// Folders in which the program is looked up.
     pub path: Option<OsString>,
-    /// A file of programs with their options, which is read next.
-    pub program_file: Option<Typed>,
     /// What to print instead of running anything.
     pub shows: Option<Shows>,
     /// The number of files of options that are being read, each named in the one before.
