@@ -53,7 +53,6 @@ const OWN_NAMESPACE: &str = "pid:[4026531836]";
 /// A file by device and number.
 type FileId = (u64, u64);
 
-/// One run of `wireup clean`.
 #[derive(Default)]
 struct Cleaning {
     /// Whether files are only listed.
@@ -95,7 +94,6 @@ impl Cleaning {
         self.bytes += size;
     }
 
-    /// Removes the staged files that no job uses.
     fn staged(&mut self) -> Result<(), String> {
         let Some(store) = existing(Path::new(""))? else { return Ok(()) };
         for set in store.sets()? {
@@ -260,7 +258,6 @@ fn may_use(process: &Path) -> bool {
     user() == 0 || users.split_whitespace().any(|uid| uid.parse() == Ok(user()))
 }
 
-/// Bytes of all files in a folder.
 fn size(path: &Path) -> u64 {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => {

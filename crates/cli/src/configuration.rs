@@ -66,7 +66,6 @@ struct Configuration {
     forbidden: Vec<Forbidden>,
 }
 
-/// One line of a configuration file that sets a flag.
 #[derive(Debug)]
 struct Setting {
     flag: &'static Flag,
@@ -145,7 +144,6 @@ fn user_file() -> Option<PathBuf> {
     Some(wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?.join("wireup.toml"))
 }
 
-/// The key of a flag in a configuration file.
 fn key(flag: &Flag) -> &'static str {
     flag.name().trim_start_matches('-')
 }

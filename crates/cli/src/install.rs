@@ -142,7 +142,6 @@ fn install(prefix: &Path) -> Result<Option<(PathBuf, Vec<String>)>, String> {
     Ok(missing)
 }
 
-/// The manual page of a tool.
 fn page_of(name: &str, tool: &Path) -> Result<(String, String), String> {
     let page = Command::new(tool).arg("man").output().map_err(tried("run", tool))?;
     match page.status.success() {

@@ -39,7 +39,6 @@ pub fn map(resolved: &Resolved) -> Value {
     json!({ "nodes": nodes, "ranks": ranks })
 }
 
-/// The node of each rank.
 fn places(resolved: &Resolved) -> Vec<(Rank, NodeId)> {
     let nodes = (0..resolved.job.nodes.len() as u32).map(NodeId);
     let ranks_of = |node| resolved.mapping.ranks_of(node).map(move |rank| (rank, node));

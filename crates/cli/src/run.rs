@@ -49,7 +49,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     }
 }
 
-/// Runs what a command line asks for.
 pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
     if parsed.session.is_none() && !parsed.no_session {
         parsed.session = session::of_variable();
@@ -116,7 +115,6 @@ fn isolates(containment: Containment) -> bool {
     })
 }
 
-/// Runs a job of a standing session.
 fn in_session(
     parsed: Parsed,
     surroundings: Surroundings,
@@ -268,7 +266,6 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     })
 }
 
-/// The files that are gathered after the job.
 fn gather<'a>(resolved: &'a Resolved, base: &'a Path) -> stage::Gather<'a> {
     let Resolved { flags, job, session, .. } = resolved;
     stage::Gather { rules: &flags.stage_out, job, session, base, verbose: flags.verbose }
@@ -374,7 +371,6 @@ struct Profiles {
     results: Option<JsonOutput>,
     trace: Option<(File, PathBuf)>,
     report: Option<Report>,
-    /// Whether the report shows what a simulation expects.
     expects: bool,
 }
 
@@ -420,7 +416,6 @@ impl Profiles {
     }
 }
 
-/// The description of the run in a trace.
 fn about(mut resolved: Resolved) -> About {
     resolved.isolates = isolates(resolved.session.containment);
     About {

@@ -42,7 +42,6 @@ pub fn map(resolved: &Resolved) -> String {
     text
 }
 
-/// The program of a rank.
 pub fn app_of(job: &JobSpec, rank: Rank) -> &AppSpec {
     let mut end = 0;
     let is_its = |app: &&AppSpec| {

@@ -40,9 +40,7 @@ pub struct Surroundings {
     pub cwd: Result<PathBuf, String>,
     pub env: Vec<(OsString, OsString)>,
     pub umask: u32,
-    /// Soft limits, as inherited.
     pub limits: Vec<Limit>,
-    /// The path of this program.
     pub program: String,
     /// Addresses of this machine, if they are needed.
     pub addresses: Vec<IpAddr>,

@@ -9,7 +9,6 @@ const WIDTH: usize = 118;
 /// How much `--help` and `--help-all` show of a command's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Help {
-    /// The flags that most users need.
     Usual,
     All,
 }
@@ -53,7 +52,6 @@ impl Flag {
         format!("{}{value}", names.join(", "))
     }
 
-    /// The help with the default.
     pub fn explanation(&self) -> String {
         match self.default {
             Some(default) => format!("{} (default: {default}).", self.help.trim_end_matches('.')),

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// The flags in the order typed.
     pub given: Vec<Given>,
     pub words: Vec<OsString>,
 }

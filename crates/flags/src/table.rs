@@ -37,7 +37,6 @@ impl<T> Slot<T> for Vec<T> {
     }
 }
 
-/// Reads a value and writes it into its slot.
 pub fn write<T>(
     slot: &mut impl Slot<T>,
     value: &Value,

@@ -127,7 +127,6 @@ fn bare(allocation: &Allocation) -> Vec<Entry> {
     allocation.nodes.iter().map(|node| Entry { name: node.name.clone(), slots: None, slots_max: None }).collect()
 }
 
-/// The number of ranks that the user asked for.
 fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
     let per_node = match parsed.map.by {
         Some(MapBy::Ppr(ranks)) => Some(ranks),

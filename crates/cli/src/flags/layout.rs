@@ -64,7 +64,6 @@ impl Layout {
         self.agents.len() == 1
     }
 
-    /// The number of children of each agent.
     pub fn fanout(&self, start: Start, asked: Option<u32>) -> u32 {
         let agents = self.agents.len() as u32;
         match start {

@@ -83,7 +83,6 @@ pub fn is_object(word: &str) -> bool {
     OBJECTS.iter().any(|(name, _)| *name == word)
 }
 
-/// The name of an object in messages.
 pub fn name_of(object: Object) -> &'static str {
     OBJECTS.iter().find(|(_, known)| *known == object).map_or("", |(name, _)| name)
 }

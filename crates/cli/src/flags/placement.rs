@@ -37,7 +37,6 @@ impl Places<'_> {
     }
 }
 
-/// The number of ranks of each program.
 pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, String> {
     let by_default = places.ranks(parsed.ppn.or(ppr(parsed)));
     let alone = parsed.programs.len() == 1;
@@ -148,7 +147,6 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
     Ok(blocks)
 }
 
-/// The message that the ranks do not fit the mapping.
 pub fn cannot_place(error: &MappingError) -> String {
     format!("the ranks cannot be placed: {error}; choose another --map-by")
 }

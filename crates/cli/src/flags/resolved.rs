@@ -31,7 +31,6 @@ const IMPORT_TIMEOUT_NS: u64 = 300_000_000_000;
 /// Rows and columns of a pseudo-terminal if the launcher itself has no terminal.
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
 
-/// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
     /// The parsed command line, for flags that need no resolving.
@@ -54,9 +53,7 @@ pub struct Resolved {
     pub seats: Option<SeatOrder>,
     /// Where the hosts were named; empty if nowhere.
     pub hosts_from: String,
-    /// The reason for the PMI that the ranks are offered.
     pub pmi_why: String,
-    /// The machine of the launcher.
     pub this_machine: Names,
     /// One-line warnings that do not stop the run.
     pub warnings: Vec<String>,
@@ -322,7 +319,6 @@ fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<SpawnNode
         .collect()
 }
 
-/// Which ranks run where.
 struct Seating {
     layout: Layout,
     /// The number of ranks of each program.

@@ -14,7 +14,6 @@ const START_TIMEOUT_NS: u64 = 60_000_000_000;
 /// A node that has not answered for this long is lost. Chosen: a swapping node or a rebooting switch answers sooner.
 const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// A job's own session.
 pub fn of_job(
     parsed: &Parsed,
     surroundings: &Surroundings,
@@ -99,7 +98,6 @@ pub fn standing(parsed: &Parsed, surroundings: &Surroundings, name: &str) -> Res
     Ok((SessionSpec { standing, start_together: false, ..spec }, told))
 }
 
-/// How agents are started.
 pub fn start(parsed: &Parsed, hosts: bool) -> Result<Start, String> {
     let start = parsed.start.unwrap_or_default();
     match Start::NAMED.iter().find(|(_, named)| *named == start && start != Start::Tree) {

@@ -92,7 +92,6 @@ pub enum Contain {
     Auto,
     /// Ranks also get a PID namespace where CAP_SYS_ADMIN is missing; it is then in a user namespace.
     User,
-    /// Ranks get no PID namespace.
     None,
 }
 

@@ -11,7 +11,6 @@ use std::path::Path;
 /// Longest file. Chosen: a hundred thousand programs.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// The words of a line, or what is wrong with it.
 pub type Words = Result<Vec<OsString>, String>;
 
 /// The lines that contain words, with their numbers; the first line is 1.

@@ -183,7 +183,6 @@ fn is_help(option: &str) -> bool {
     matches!(option.trim_start_matches('-'), "help" | "h") && option.len() <= 6
 }
 
-/// The words of an option.
 fn words_of(
     row: &Row,
     option: String,
@@ -214,7 +213,6 @@ fn words_of(
     Ok(Typed { option, words })
 }
 
-/// Carries out what an option does.
 fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Result<(), String> {
     match action {
         Action::Gives(flag, make) => {

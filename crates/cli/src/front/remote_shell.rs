@@ -19,7 +19,6 @@ const KINDS: &[(&str, Option<&str>)] = &[
     ("ll", None),
 ];
 
-/// The command for a kind of launcher.
 pub fn command(kind: &str) -> Option<&'static str> {
     KINDS.iter().find(|(name, _)| *name == kind)?.1
 }

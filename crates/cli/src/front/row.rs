@@ -40,9 +40,7 @@ pub enum Effect {
     Refused(&'static str),
 }
 
-/// An effect with its explanation.
 pub struct Rule {
-    /// The explanation in the documentation.
     pub says: &'static str,
     /// A use of the option, and the words of `wireup run` that mean the same. A test compares them.
     pub example: (&'static str, &'static str),
@@ -52,7 +50,6 @@ pub struct Rule {
 /// All that an option can do.
 #[derive(Clone, Copy)]
 pub enum Action {
-    /// Acts as a flag of `wireup run`.
     Gives(&'static Flag, Make),
     /// Sets a variable of the ranks to the launcher's own value joined with the typed one; `first`: the typed one
     /// first.
@@ -69,7 +66,6 @@ pub enum Action {
     /// A folder for the output of all ranks, optionally followed by `:nocopy`.
     OutputFolder,
     RemoteShell(ShellPart),
-    /// Reads programs with their options from a file.
     ProgramFile,
     /// Sets the folders in which programs are looked up.
     ProgramPath,
@@ -78,7 +74,6 @@ pub enum Action {
     ReportPid,
 }
 
-/// What a word of a list means.
 #[derive(Clone, Copy)]
 pub enum Listed {
     Flag(&'static Flag),
@@ -123,7 +118,6 @@ pub enum Make {
     /// If the value is the first word of a pair, the second word of that pair.
     OneOf(&'static [(&'static str, &'static str)]),
     Lowercase,
-    /// The part of the value before the first colon.
     First,
     /// Hydra's letters for rank, host and node become those of `wireup run`.
     Pattern,
@@ -141,7 +135,6 @@ pub enum Make {
     Launcher,
 }
 
-/// An option as it was typed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Typed {
     /// The option's name with its dashes.

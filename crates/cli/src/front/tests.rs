@@ -41,7 +41,6 @@ fn launcher(title: &str) -> &'static str {
     if title.starts_with("Open MPI") { "orterun" } else { "mpiexec.hydra" }
 }
 
-/// A value that the flag accepts.
 fn value_for(flag: &Flag) -> &'static str {
     let values: &[(Flag, &str)] = &[
         (flag::MAP_BY, "node"),

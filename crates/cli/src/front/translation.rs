@@ -22,7 +22,6 @@ pub struct Translation {
     pub vendor: Vendor,
     /// The programs so far, in the words of `wireup run`.
     pub programs: Vec<Line>,
-    /// The program that is being read.
     pub line: Line,
     /// The options that set the flags of `line` and of the programs before it.
     pub set_by: Vec<SetFlag>,
@@ -46,7 +45,6 @@ pub enum Shows {
     Version,
 }
 
-/// A flag that an option has set.
 pub struct SetFlag {
     flag: Flag,
     /// The index of the program that the option applies to; `None`: it was given together with a file of programs.
@@ -94,7 +92,6 @@ impl Translation {
         Ok(())
     }
 
-    /// Whether a flag of `wireup run` was given, for any program.
     pub fn has(&self, flag: &Flag) -> bool {
         self.set_by.iter().any(|set| set.flag == *flag)
     }

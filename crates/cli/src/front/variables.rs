@@ -16,7 +16,6 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use wireup_flags::Flag;
 
-/// The prefix of variables that set parameters of Open MPI.
 const PARAMETER_PREFIX: &str = "OMPI_MCA_";
 
 /// The parts of Open MPI and PRRTE that start processes: no library in a rank reads their other parameters.
@@ -42,7 +41,6 @@ const OF_SLURM: &[(&str, &str)] = &[
     ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "--external-launcher"),
 ];
 
-/// Applies the variables of the environment.
 pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) -> Result<(), String> {
     let mut given_before: Vec<Flag> = flag::RUN.flags().filter(|flag| translation.has(flag)).copied().collect();
     if [flag::HOSTS, flag::HOST_FILE, flag::RANKFILE, flag::VIRTUAL_NODES].iter().any(|flag| translation.has(flag)) {

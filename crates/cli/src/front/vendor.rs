@@ -71,7 +71,6 @@ impl Vendor {
         look_up(option, &self.tables())
     }
 
-    /// The option that was probably meant.
     pub fn nearest(self, option: &str) -> Option<&'static str> {
         let names = || self.tables().into_iter().flatten().flat_map(|row| row.names).copied().chain(["help"]);
         nearest(undashed(option), names().filter(|name| name.len() > 2))

@@ -100,7 +100,6 @@ fn read(path: &Path) -> Result<Trace, String> {
 pub struct Report {
     file: File,
     path: PathBuf,
-    /// The flag that gives the file's path.
     flag: &'static str,
 }
 

@@ -23,19 +23,16 @@ enum Kind {
     NotLinked,
     Busy,
     NoRoom,
-    /// The remote shell's program does not exist.
     NoShell,
     /// The problem's own text contains the advice.
     Advice,
     /// The remote shell has started nothing on the host.
     NothingStarted,
     Killed,
-    /// A system call failed with this `errno`.
     System(i32),
     Other,
 }
 
-/// Agents with the same problem.
 struct Group<'a> {
     kind: Kind,
     /// The text of the first agent's problem.

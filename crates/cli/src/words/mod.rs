@@ -21,7 +21,6 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{RemoteShell, SessionSpec};
 
-/// Most runs that are shown; the rest is only counted.
 const RUNS_SHOWN: usize = 8;
 
 /// What the texts depend on besides the notice itself.

@@ -28,7 +28,6 @@ pub struct Notes {
     started_for: u32,
     retried: bool,
     routed: u32,
-    /// The number of nodes whose ranks lack something.
     lacking: u32,
     /// Whether a node has told what it preloads.
     preloads: bool,

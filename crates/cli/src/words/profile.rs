@@ -145,7 +145,6 @@ struct Fence<'a> {
     last_host: &'a str,
 }
 
-/// All completed fences, by epoch.
 fn fences(parts: &[TracePart]) -> Vec<Fence<'_>> {
     let mut fences: Vec<Fence> = Vec::new();
     let all = parts.iter().flat_map(|part| part.fences.iter().map(|fence| (&*part.host, fence)));

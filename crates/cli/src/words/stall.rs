@@ -8,7 +8,6 @@ use wireup_wire::peer::{GroupStall, InitStall, Stack, StallReport};
 /// Most nodes that are named in one round; the summary counts the rest.
 const NODES_SHOWN: u32 = 16;
 
-/// Most call stacks that are shown; the rest is only counted.
 const STACKS_SHOWN: usize = 16;
 
 /// The answers of the nodes in one round of stall reports.

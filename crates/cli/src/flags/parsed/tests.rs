@@ -47,17 +47,9 @@ fn alternative_spellings_of_flags_mean_the_same() {
     for line in ["-l ./a", "--label ./a", "-prepend-rank ./a", "-label ./a"] {
         assert!(parsed(line).options.stdio.label, "{line}");
     }
-    let ignored = parsed("-genvall -envall --oversubscribe --allow-run-as-root ./a");
-    assert_eq!(ignored.programs[0].argv, ["./a"]);
-}
-
-#[test]
-fn the_program_ends_the_flags() {
-    let line = parsed("-n 2 ./a -n 3 --label -- x");
-    assert_eq!(line.programs[0].argv, ["./a", "-n", "3", "--label", "--", "x"]);
-    assert!(!line.options.stdio.label);
-    assert_eq!(parsed("-n 2 -- -odd-name").programs[0].argv, ["-odd-name"]);
-    assert_eq!(parsed("-").programs[0].argv, ["-"]);
+    let ignored = parsed("-genvall -envall --oversubscribe --allow-run-as-root ./a -n 3 --help");
+    assert_eq!(ignored.programs[0].argv, ["./a", "-n", "3", "--help"]);
+    assert_eq!(try_parse("-n 4 --help"), Ok(Err(Help::Usual)));
 }
 
 #[test]
@@ -164,13 +156,6 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert!(refused("-n 1 ./a : : ./b").starts_with("program 2 of the command line is missing"));
     assert!(refused(": ./b").starts_with("program 1 of the command line is missing"));
     assert!(refused("-n 1 -- : ./b").starts_with("program 1 of the command line is missing"));
-}
-
-#[test]
-fn help_is_a_flag_only_before_the_program() {
-    assert_eq!(try_parse("-n 4 --help"), Ok(Err(Help::Usual)));
-    assert_eq!(try_parse("-h"), Ok(Err(Help::Usual)));
-    assert_eq!(parsed("./a --help").programs[0].argv, ["./a", "--help"]);
 }
 
 #[test]

@@ -14,7 +14,6 @@ pub struct Row {
     pub parts: Vec<Row>,
 }
 
-/// A row as printed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Line<'a> {
     depth: usize,
