@@ -10,7 +10,6 @@ mod made_values;
 mod page;
 mod ranks;
 mod reading;
-mod remote_shell;
 mod row;
 mod rules;
 mod tables;

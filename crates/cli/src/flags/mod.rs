@@ -7,7 +7,6 @@
 
 mod binding;
 pub mod chosen;
-mod layout;
 pub mod mapping;
 pub mod parsed;
 pub mod placement;

@@ -1,13 +1,13 @@
 //! The meaning of a command line: one job and the session that runs it.
 
 use super::chosen::{self, Chosen};
-use super::layout::Layout;
 use super::mapping::MapBy;
 use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
+use super::session::{self, Layout};
 use super::session_nodes::SessionNodes;
-use super::{binding, programs, session};
+use super::{binding, programs};
 use crate::environment::{self, Reached};
 use crate::hosts::allocation::Env;
 use crate::hosts::{Host, HostTable, Hosts, Names};
@@ -128,14 +128,12 @@ pub fn resolve_in(
     if flags.excludes_local() && session_nodes.is_none() && !chosen::may_name_hosts(&flags, Env(&surroundings.env)) {
         return Err(chosen::ONLY_LOCAL.to_owned());
     }
-    let chosen = match &session_nodes {
-        Some(_) => None,
-        None => chosen::chosen(&flags, &surroundings)?,
-    };
-    let (hosts, hosts_from, step) = match (&session_nodes, chosen) {
-        (Some(session_nodes), _) => (session_nodes.hosts.clone(), String::new(), None),
-        (None, Some(Chosen { hosts, origin, step })) => (Some(hosts), origin, step),
-        (None, None) => (None, String::new(), None),
+    let (hosts, hosts_from, step) = match &session_nodes {
+        Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None),
+        None => match chosen::chosen(&flags, &surroundings)? {
+            Some(Chosen { hosts, origin, step }) => (Some(hosts), origin, step),
+            None => (None, String::new(), None),
+        },
     };
     let start = session::start(&flags, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =

@@ -4,7 +4,7 @@
 use super::help::{effect, usage};
 use super::row::Row;
 use super::tables::{PARAMETERS, TABLES, VARIABLES};
-use std::path::Path;
+use crate::help::page::check_page;
 
 const HEAD: &str = "\
 # mpiexec
@@ -79,11 +79,5 @@ fn cell(text: &str) -> String {
 
 #[test]
 fn the_page_matches_the_tables() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/mpiexec.md");
-    let text = page();
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &text).expect("the page can be written");
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "docs/reference/mpiexec.md differs; run with BLESS=1 if the change is meant");
+    check_page("mpiexec.md", &page());
 }
