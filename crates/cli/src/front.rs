@@ -11,7 +11,6 @@ mod page;
 mod ranks;
 mod reading;
 mod row;
-mod rules;
 mod tables;
 #[cfg(test)]
 mod tests;

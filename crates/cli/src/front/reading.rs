@@ -5,7 +5,7 @@
 
 use super::files;
 use super::made_values::{behind, made};
-use super::row::{Action, Effect, Listed, Row, Takes, Typed};
+use super::row::{Effect, Listed, Row, Takes, Typed};
 use super::translation::{OF_PROGRAM, Shows, Translation};
 use super::variables;
 use crate::flags::parsed::Parsed;
@@ -88,7 +88,7 @@ impl Translation {
         }
         if let Some(row) = self.vendor.find(&option) {
             let typed = words_of(row, option, attached, rest)?;
-            return self.carry_out(row, &typed);
+            return act(self, row.effect, &typed);
         }
         // An option with its number attached, as in `-n4`.
         if let (None, Some((letter, digits))) = (&attached, option.split_at_checked(2))
@@ -96,7 +96,7 @@ impl Translation {
             && digits.bytes().all(|byte| byte.is_ascii_digit())
             && let Some(row) = self.vendor.find(letter).filter(|row| matches!(row.takes, Takes::One(_)))
         {
-            return self.carry_out(row, &Typed::new(letter, [digits]));
+            return act(self, row.effect, &Typed::new(letter, [digits]));
         }
         self.read_own(word, &option, rest)
     }
@@ -121,19 +121,6 @@ impl Translation {
         *rest = rest.as_slice()[used..].iter();
         let typed = Typed { option: given.value.flag.clone(), words: vec![given.value.word.clone()] };
         self.give(given.flag, &typed, given.value.word)
-    }
-
-    fn carry_out(&mut self, row: &Row, typed: &Typed) -> Result<(), String> {
-        match row.effect {
-            Effect::Gives(flag, make) => act(self, Action::Gives(flag, make), typed),
-            Effect::Does(rule) => act(self, rule.action, typed),
-            Effect::Always(_) => Ok(()),
-            Effect::Nothing(why) => {
-                self.note(typed, why);
-                Ok(())
-            }
-            Effect::Refused(instead) => Err(format!("{} is not offered: {instead}", typed.option)),
-        }
     }
 
     /// Reads a file with the options and the program of a section on each line.
@@ -213,34 +200,40 @@ fn words_of(
     Ok(Typed { option, words })
 }
 
-fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Result<(), String> {
-    match action {
-        Action::Gives(flag, make) => {
+fn act(translation: &mut Translation, effect: Effect, typed: &Typed) -> Result<(), String> {
+    match effect {
+        Effect::Gives(flag, make) => {
             made(make, translation.vendor, typed)?.map_or(Ok(()), |word| translation.give(flag, typed, word))
         }
-        Action::Joins { first } => join(translation, typed, first),
-        Action::Parameter(flag) => variables::set_parameter(translation, flag, typed),
-        Action::LauncherParameter => variables::set_launcher_parameter(translation, typed),
-        Action::ParameterFiles => {
+        Effect::Joins { first } => join(translation, typed, first),
+        Effect::Parameter(flag) => variables::set_parameter(translation, flag, typed),
+        Effect::LauncherParameter => variables::set_launcher_parameter(translation, typed),
+        Effect::ParameterFiles => {
             typed.value().text()?.split(',').try_for_each(|file| variables::read_parameters(translation, file))
         }
-        Action::List(words, advice) => list(translation, typed, words, advice),
-        Action::OutputFolder => output_folder(translation, typed),
-        Action::RemoteShell(part) => translation.shell.set(part, typed),
-        Action::ProgramFile => translation.read_file(typed),
-        Action::ProgramPath => {
+        Effect::List(words, advice) => list(translation, typed, words, advice),
+        Effect::OutputFolder => output_folder(translation, typed),
+        Effect::RemoteShell(part) => translation.shell.set(part, typed),
+        Effect::ProgramFile => translation.read_file(typed),
+        Effect::ProgramPath => {
             translation.path = Some(typed.pair());
             Ok(())
         }
-        Action::Version => {
+        Effect::Version => {
             translation.shows = Some(Shows::Version);
             Ok(())
         }
-        Action::Quiet => {
+        Effect::Quiet => {
             translation.quiet = true;
             Ok(())
         }
-        Action::ReportPid => report_pid(&typed.value().text()?),
+        Effect::ReportPid => report_pid(&typed.value().text()?),
+        Effect::Always(_) => Ok(()),
+        Effect::Nothing(why) => {
+            translation.note(typed, why);
+            Ok(())
+        }
+        Effect::Refused(instead) => Err(format!("{} is not offered: {instead}", typed.option)),
     }
 }
 

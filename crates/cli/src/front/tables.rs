@@ -1,7 +1,9 @@
 //! The tables of the options, parameters and variables of other launchers.
 
-use super::row::{Make, Row, Takes, always, does, made, no_effect, preset, refused, switch, value, variable};
-use super::rules;
+use super::row::{
+    Effect, Listed, Make, Row, Rule, ShellPart, Takes, always, does, made, no_effect, preset, refused, rule, switch,
+    value, variable,
+};
 use crate::flags::table as flag;
 use Takes::{Attached, Nothing, One, Two};
 
@@ -13,24 +15,68 @@ pub static TABLES: [(&str, &[Row]); 4] = [
     ("Slurm's srun", SRUN),
 ];
 
+const OUTPUT_WORDS: &[(&[&str], Listed)] = &[
+    (&["tag", "tag-detailed", "tag-fullname", "rank"], Listed::Flag(&flag::LABEL)),
+    (&["timestamp"], Listed::Flag(&flag::TIMESTAMP)),
+    (&["merge", "merge-stderr-to-stdout"], Listed::Flag(&flag::MERGE_OUTPUT)),
+    (&["dir", "directory"], Listed::OutputFolder),
+    (&["file", "filename"], Listed::OutputFiles),
+    (&["copy", "nocopy", "raw", "pattern"], Listed::Accepted),
+];
+
+const DISPLAY_WORDS: &[(&[&str], Listed)] = &[
+    (&["map", "map-devel", "allocation", "alloc"], Listed::Flag(&flag::DISPLAY_MAP)),
+    (&["bind", "bindings", "topo", "cpus"], Listed::Flag(&flag::REPORT_BINDINGS)),
+    (&["displaycomm", "parseable", "parsable"], Listed::Nothing("there is no such display")),
+];
+
+/// The PMI for a value of `--mpi`.
+#[rustfmt::skip]
+const PMIS: &[(&str, &str)] = &[("pmi2", "simple"), ("cray_shasta", "simple"), ("pmix", "pmix"), ("pmix_v2", "pmix"),
+    ("pmix_v3", "pmix"), ("pmix_v4", "pmix"), ("pmix_v5", "pmix"), ("none", "none")];
+
+// Explanations of options that are in several tables.
+const PROGRAM_FILE: Rule = rule(
+    "reads programs with their options from FILE, one on each line; `#` begins a comment",
+    "mpiexec -l -configfile CONFIG",
+    "-n 1 --label ./a : -n 2 ./b x",
+);
+const VERSION: Rule = rule("shows the version", "mpiexec --version", "VERSION");
+const BIND_TO: Rule = rule(
+    "as `--bind-to`; also `rr` (a hardware thread each), `user:LIST`, `map_cpu:LIST`, `cores`, `sockets`, `threads`",
+    "mpiexec.hydra -bind-to core:2 ./a",
+    "--bind-to core:2 ./a",
+);
+const CPUS_PER_RANK: Rule =
+    rule("as `--map-by :pe=N`: ranks are bound to N cores each", "mpirun --cpus-per-proc 2 ./a", "--map-by :pe=2 ./a");
+const STDIN: Rule = rule("as `--stdin`: a rank, `all` or `none`", "mpiexec.hydra -s all ./a", "--stdin all ./a");
+
 /// The options of `mpiexec` in MPI-4.1, chapter 11.5.
 #[rustfmt::skip]
 pub static STANDARD: &[Row] = &[
     value(&["n", "np"], "N", &flag::RANKS),
     value(&["host", "hosts"], "LIST", &flag::HOSTS),
     value(&["wdir"], "DIR", &flag::WDIR),
-    does(&["path"], One("DIRS"), &rules::PROGRAM_PATH),
-    does(&["configfile"], One("FILE"), &rules::PROGRAM_FILE),
-    does(&["initial-errhandler"], One("NAME"), &rules::ERROR_HANDLER),
+    does(&["path"], One("DIRS"), Effect::ProgramPath, rule("looks the program up in these folders first",
+        "mpiexec -path /no/such ./a", "./a")),
+    does(&["configfile"], One("FILE"), Effect::ProgramFile, PROGRAM_FILE),
+    does(&["initial-errhandler"], One("NAME"),
+        Effect::Gives(&flag::ENV, Make::Behind("OMPI_MCA_mpi_initial_errhandler=")),
+        rule("sets `OMPI_MCA_mpi_initial_errhandler`, which Open MPI reads; other libraries know no such setting",
+            "mpiexec -initial-errhandler mpi_errors_abort ./a",
+            "--env OMPI_MCA_mpi_initial_errhandler=mpi_errors_abort ./a")),
     value(&["memory-alloc-kinds"], "KINDS", &flag::MEMORY_ALLOC_KINDS),
     always(&["soft"], One("SET"), "the job has the number of ranks that -n says, or does not start"),
     no_effect(&["arch"], One("ARCH"), "hosts are named with -hosts or -f"),
     refused(&["file"], One("FILE"), "its contents are not standard; use -configfile, -f (hosts) or the options \
         themselves"),
-    does(&["version", "V"], Nothing, &rules::VERSION),
-    does(&["quiet", "q"], Nothing, &rules::QUIET),
-    does(&["map-by", "mapby"], One("HOW"), &rules::MAP_BY),
-    does(&["bind-to", "binding", "bindto"], One("WHAT"), &rules::BIND_TO),
+    does(&["version", "V"], Nothing, Effect::Version, VERSION),
+    does(&["quiet", "q"], Nothing, Effect::Quiet, rule("hides notes about options without effect", "mpiexec -quiet ./a",
+        "./a")),
+    does(&["map-by", "mapby"], One("HOW"), Effect::Gives(&flag::MAP_BY, Make::Mapping),
+        rule("as `--map-by`; Hydra's `core:2` maps to every second core",
+            "mpirun --map-by :oversubscribe --map-by node ./a", "--map-by node:oversubscribe ./a")),
+    does(&["bind-to", "binding", "bindto"], One("WHAT"), Effect::Gives(&flag::BIND_TO, Make::Binding), BIND_TO),
 ];
 
 const DEBUGGERS: &str = "start the debugger as the program: mpiexec -n 4 xterm -e gdb ./app";
@@ -54,15 +100,23 @@ pub static HYDRA: &[Row] = &[
     value(&["machine", "machines", "machinelist", "hostlist", "hosts-group"], "LIST", &flag::HOSTS),
     value(&["ppn", "perhost", "grr", "ranks-per-proc"], "N", &flag::PPN),
     preset(&["rr"], &flag::MAP_BY, "node"),
-    does(&["rankmap"], One("MAP"), &rules::RANK_MAP),
+    does(&["rankmap"], One("MAP"), Effect::Gives(&flag::RANK_MAP, Make::Typed),
+        rule("the node of each rank, counted from 0: `0,0,1,1`, or Hydra's `(vector,(0,2,2))`",
+            "mpiexec.hydra -rankmap 0,0,1 ./a", "--rank-map 0,0,1 ./a")),
     switch(&["skip-launch-node", "nolocal"], &flag::NO_LOCAL),
     no_effect(&["localhost"], One("NAME"), "this machine is recognised among the hosts by its names and addresses"),
     refused(&["order-nodes"], One("ORDER"), "name the hosts in the order in which they are to be used"),
     value(&["usize"], "N", &flag::USIZE),
     // How agents start.
-    does(&["launcher", "bootstrap"], One("KIND"), &rules::LAUNCHER),
-    does(&["launcher-exec", "bootstrap-exec"], One("PROGRAM"), &rules::SHELL_PROGRAM),
-    does(&["bootstrap-exec-args", "launcher-exec-args"], One("WORDS"), &rules::SHELL_ARGUMENTS),
+    does(&["launcher", "bootstrap"], One("KIND"), Effect::RemoteShell(ShellPart::Launcher),
+        rule("`ssh`, `rsh`, `slurm` (`srun`), `lsf` (`blaunch`), `sge` (`qrsh`): the remote shell; `fork`: this \
+            machine only", "mpiexec.hydra -launcher ssh ./a", "--remote-shell ssh ./a")),
+    does(&["launcher-exec", "bootstrap-exec"], One("PROGRAM"), Effect::RemoteShell(ShellPart::Program),
+        rule("as `--remote-shell PROGRAM`", "mpiexec.hydra -launcher ssh -launcher-exec /usr/bin/ssh ./a",
+            "--remote-shell /usr/bin/ssh ./a")),
+    does(&["bootstrap-exec-args", "launcher-exec-args"], One("WORDS"), Effect::RemoteShell(ShellPart::Arguments),
+        rule("appends these words to the remote shell's command",
+            "mpiexec.hydra -launcher ssh -bootstrap-exec-args \"-p 2222\" ./a", "--remote-shell \"ssh -p 2222\" ./a")),
     value(&["branch-count"], "K", &flag::FANOUT),
     value(&["iface"], "NAME", &flag::INTERFACE),
     always(&["rmk"], One("KIND"), "batch systems are recognised by their variables"),
@@ -80,16 +134,24 @@ pub static HYDRA: &[Row] = &[
     // Binding.
     no_effect(&["membind"], One("POLICY"), "memory is allocated where a rank runs first; start numactl as the program \
         for another policy"),
-    does(&["cpu-bind"], One("WHAT"), &rules::BIND_TO),
-    does(&["gpus-per-proc", "g"], One("N"), &rules::GPUS),
+    does(&["cpu-bind"], One("WHAT"), Effect::Gives(&flag::BIND_TO, Make::Binding), BIND_TO),
+    does(&["gpus-per-proc", "g"], One("N"), Effect::Gives(&flag::GPUS_PER_RANK, Make::Unless(&["AUTO", "auto", "0"])),
+        rule("as `--gpus-per-rank N`; `AUTO`: ranks see what mpiexec sees", "mpiexec.hydra -gpus-per-proc 2 ./a",
+            "--gpus-per-rank 2 ./a")),
     refused(&["gpu-subdevs-per-proc"], One("N"), "whole GPUs are assigned, with -gpus-per-proc; set ZE_AFFINITY_MASK \
         with -genv"),
     // Standard input and output.
-    does(&["s"], One("RANK|all"), &rules::STDIN),
+    does(&["s"], One("RANK|all"), Effect::Gives(&flag::STDIN, Make::Reader), STDIN),
     switch(&["prepend-rank", "l"], &flag::LABEL),
-    does(&["prepend-pattern"], One("PATTERN"), &rules::LABEL_PATTERN),
-    does(&["outfile-pattern", "outfile"], One("PATTERN"), &rules::OUTPUT_FILES),
-    does(&["errfile-pattern", "errfile"], One("PATTERN"), &rules::ERROR_FILES),
+    does(&["prepend-pattern"], One("PATTERN"), Effect::Gives(&flag::LABEL_PATTERN, Make::Pattern),
+        rule("begins each line with PATTERN: `%r` rank, `%h` host, `%p` number of the node, `%g` 0",
+            "mpiexec.hydra -prepend-pattern \"%h:%g:%r \" ./a", "--label-pattern \"%h:0:%r \" ./a")),
+    does(&["outfile-pattern", "outfile"], One("PATTERN"), Effect::Gives(&flag::OUTPUT_FILES, Make::Pattern),
+        rule("as `--output-files PATTERN`: `%r` rank, `%h` host, `%p` number of the node, `%g` 0",
+            "mpiexec.hydra -outfile-pattern out.%r.%p ./a", "--output-files out.%r.%n ./a")),
+    does(&["errfile-pattern", "errfile"], One("PATTERN"), Effect::Gives(&flag::ERROR_FILES, Make::Pattern),
+        rule("as `--error-files PATTERN`, with the same pattern", "mpiexec.hydra -errfile-pattern err.%r ./a",
+            "--error-files err.%r ./a")),
     switch(&["prepend-timestamp"], &flag::TIMESTAMP),
     always(&["ordered-output"], Nothing, "output is shown in whole lines"),
     refused(&["output-from"], One("RANKS"), "show all with -l and select with grep, or write files with \
@@ -103,7 +165,7 @@ pub static HYDRA: &[Row] = &[
     // Options about what the launcher prints.
     switch(&["verbose", "v", "debug"], &flag::VERBOSE),
     switch(&["print-rank-map"], &flag::DISPLAY_MAP),
-    does(&["info"], Nothing, &rules::VERSION),
+    does(&["info"], Nothing, Effect::Version, VERSION),
     no_effect(&["profile"], Nothing, "--profile FILE shows where the time of a start goes"),
     // Options of Intel MPI only.
     made(&["tune"], "FILE", &flag::ENV, Make::Behind("I_MPI_TUNING_BIN=")),
@@ -180,7 +242,7 @@ const COPIES: &str = "programs and files are copied to the hosts with --stage an
 pub static OPEN_MPI: &[Row] = &[
     // Programs and ranks.
     value(&["c", "n", "np"], "N", &flag::RANKS),
-    does(&["app"], One("FILE"), &rules::PROGRAM_FILE),
+    does(&["app"], One("FILE"), Effect::ProgramFile, PROGRAM_FILE),
     value(&["wd", "wdir"], "DIR", &flag::WDIR),
     no_effect(&["set-cwd-to-session-dir"], Nothing, "there is no session directory; -wdir names a folder"),
     no_effect(&["pset"], One("NAME"), "process sets have no names here"),
@@ -193,30 +255,48 @@ pub static OPEN_MPI: &[Row] = &[
     refused(&["add-host", "add-hostfile"], One("HOSTS"), "name all hosts with --host or --hostfile"),
     switch(&["nolocal"], &flag::NO_LOCAL),
     // Environment.
-    does(&["x"], One("NAME[=V]"), &rules::EXPORT),
+    does(&["x"], One("NAME[=V]"), Effect::Gives(&flag::ENV, Make::Export),
+        rule("as `--env NAME[=VALUE]`; `NAME*` means all variables whose names begin so; ranks have these anyway",
+            "mpirun -x A=1 -x B* ./a", "--env A=1 ./a")),
     variable(&["set-env"], &flag::ENV, Make::Typed),
-    does(&["append-env"], Two("NAME[c]", "VALUE"), &rules::APPEND),
-    does(&["prepend-env"], Two("NAME[c]", "VALUE"), &rules::PREPEND),
+    does(&["append-env"], Two("NAME[c]", "VALUE"), Effect::Joins { first: false },
+        rule("appends VALUE to the variable, separated by the character in brackets",
+            "prterun --append-env NO_SUCH[:] /x ./a", "--env NO_SUCH=/x ./a")),
+    does(&["prepend-env"], Two("NAME[c]", "VALUE"), Effect::Joins { first: true },
+        rule("puts VALUE in front of the variable's value, separated by the character in brackets",
+            "prterun --prepend-env NO_SUCH[:] /x ./a", "--env NO_SUCH=/x ./a")),
     refused(&["unset-env"], One("NAME"), "unset it first: env -u NAME mpirun ..."),
-    does(&["mca", "omca"], Two("NAME", "VALUE"), &rules::PARAMETER),
-    does(&["gmca", "gomca"], Two("NAME", "VALUE"), &rules::JOB_PARAMETER),
-    does(&["prtemca", "gprtemca"], Two("NAME", "VALUE"), &rules::LAUNCHER_PARAMETER),
+    does(&["mca", "omca"], Two("NAME", "VALUE"), Effect::Parameter(&flag::ENV),
+        rule("sets `OMPI_MCA_NAME` for the ranks; wireup itself obeys parameters of the launcher (below)",
+            "mpirun --mca btl tcp,self --mca rmaps_base_oversubscribe 1 ./a",
+            "--env OMPI_MCA_btl=tcp,self --env OMPI_MCA_rmaps_base_oversubscribe=1 --oversubscribe ./a")),
+    does(&["gmca", "gomca"], Two("NAME", "VALUE"), Effect::Parameter(&flag::GENV),
+        rule("sets `OMPI_MCA_NAME` for the ranks of all programs; wireup itself obeys parameters of the launcher \
+            (below)", "mpirun --gmca btl self ./a", "--genv OMPI_MCA_btl=self ./a")),
+    does(&["prtemca", "gprtemca"], Two("NAME", "VALUE"), Effect::LauncherParameter,
+        rule("a parameter of the launcher (below)", "prterun --prtemca plm_ssh_agent rsh ./a",
+            "--remote-shell rsh ./a")),
     variable(&["pmixmca", "gpmixmca"], &flag::ENV, Make::Behind("PMIX_MCA_")),
-    does(&["tune", "am", "amca"], One("FILES"), &rules::PARAMETER_FILES),
+    does(&["tune", "am", "amca"], One("FILES"), Effect::ParameterFiles,
+        rule("reads parameters from files: `NAME = VALUE`, `-mca NAME VALUE` or `-x NAME=VALUE` on each line",
+            "orterun --tune PARAMETERS ./a", "--env OMPI_MCA_btl=self --env A=1 ./a")),
     no_effect(&["gpu-support"], One("BOOL"), "set it with --mca mpi_accelerator_cuda_... or -x"),
     // Placement.
     value(&["N", "npernode"], "N", &flag::PPN),
     preset(&["pernode"], &flag::PPN, "1"),
     made(&["npersocket"], "N", &flag::MAP_BY, Make::Number("ppr:", ":socket")),
     made(&["ppr"], "N:OBJECT", &flag::MAP_BY, Make::Behind("ppr:")),
-    does(&["rank-by", "rankby"], One("HOW"), &rules::RANK_BY),
+    does(&["rank-by", "rankby"], One("HOW"), Effect::Gives(&flag::RANK_BY, Make::Ranking),
+        rule("as `--rank-by`; objects of a node number ranks as they are mapped", "mpirun --rank-by core ./a",
+            "--rank-by slot ./a")),
     preset(&["byslot"], &flag::MAP_BY, "slot"),
     preset(&["bynode"], &flag::MAP_BY, "node"),
     preset(&["bycore"], &flag::MAP_BY, "core"),
     preset(&["bind-to-core"], &flag::BIND_TO, "core"),
     preset(&["bind-to-socket"], &flag::BIND_TO, "socket"),
     preset(&["bind-to-none"], &flag::BIND_TO, "none"),
-    does(&["cpus-per-proc", "cpus-per-rank"], One("N"), &rules::CPUS_PER_RANK),
+    does(&["cpus-per-proc", "cpus-per-rank"], One("N"), Effect::Gives(&flag::MAP_BY, Make::Number(":pe=", "")),
+        CPUS_PER_RANK),
     switch(&["oversubscribe"], &flag::OVERSUBSCRIBE),
     switch(&["nooversubscribe"], &flag::NO_OVERSUBSCRIBE),
     value(&["cpu-set", "cpu-list"], "LIST", &flag::CPU_SET),
@@ -227,8 +307,15 @@ pub static OPEN_MPI: &[Row] = &[
     no_effect(&["cartofile", "cf"], One("FILE"), "processors are read from /sys"),
     // Standard input and output.
     value(&["stdin"], "RANK|all|none", &flag::STDIN),
-    does(&["output"], One("LIST"), &rules::OUTPUT),
-    does(&["output-filename"], One("DIR"), &rules::OUTPUT_FOLDER),
+    does(&["output"], One("LIST"), Effect::List(OUTPUT_WORDS,
+        "choose tag, rank, timestamp, merge, dir=DIR or file=FILE"),
+        rule("`tag`, `rank`, `timestamp`, `merge`, `dir=DIR`, `file=FILE` (`FILE.N.out`, `FILE.N.err`), with `:nocopy`",
+            "mpirun --output tag,timestamp,merge,file=f:nocopy ./a",
+            "--label --timestamp --merge-output --output-files f.%r.out --error-files f.%r.err ./a")),
+    does(&["output-filename"], One("DIR"), Effect::OutputFolder,
+        rule("writes `DIR/1/rank.N/stdout` and `stderr`, and shows the output too; `DIR:nocopy` does not show it",
+            "mpirun --output-filename out:nocopy ./a",
+            "--output-files out/1/rank.%0r/stdout --error-files out/1/rank.%0r/stderr ./a")),
     switch(&["tag-output"], &flag::LABEL),
     switch(&["timestamp-output"], &flag::TIMESTAMP),
     switch(&["merge-stderr-to-stdout"], &flag::MERGE_OUTPUT),
@@ -238,14 +325,18 @@ pub static OPEN_MPI: &[Row] = &[
     refused(&["xml"], Nothing, "there is no output in XML"),
     refused(&["xml-file"], One("FILE"), "there is no output in XML"),
     // Options about what the launcher prints.
-    does(&["display"], One("LIST"), &rules::DISPLAY),
+    does(&["display"], One("LIST"), Effect::List(DISPLAY_WORDS, "choose map, bind, allocation or topo"),
+        rule("`map`, `map-devel`, `allocation`: `--display-map`; `bind`, `topo`, `cpus`: `--report-bindings`",
+            "mpirun --display map,bind ./a", "--display-map --report-bindings ./a")),
     switch(&["display-map", "display-devel-map", "display-diffable-map"], &flag::DISPLAY_MAP),
     switch(&["display-allocation", "display-devel-allocation"], &flag::DISPLAY_MAP),
     switch(&["display-topo"], &flag::REPORT_BINDINGS),
     switch(&["do-not-launch"], &flag::DRY_RUN),
     switch(&["verbose", "v"], &flag::VERBOSE),
     no_effect(&["show-progress"], Nothing, "--verbose shows what is waited for"),
-    does(&["report-pid"], One("FILE"), &rules::REPORT_PID),
+    does(&["report-pid"], One("FILE"), Effect::ReportPid,
+        rule("writes the process number of the launcher to FILE; `-`: standard output, `+`: standard error",
+            "mpirun --report-pid /dev/null ./a", "./a")),
     refused(&["report-uri"], One("FILE"), SERVERS),
     refused(&["report-events"], One("URI"), DAEMONS),
     refused(&["output-proctable"], Nothing, "wireup jobs lists running jobs"),
@@ -317,16 +408,18 @@ const QUEUE: &str = "it concerns Slurm's queue; give it to sbatch or salloc";
 pub static SRUN: &[Row] = &[
     value(&["ntasks"], "N", &flag::RANKS),
     value(&["ntasks-per-node", "tasks-per-node"], "N", &flag::PPN),
-    does(&["cpus-per-task"], One("N"), &rules::CPUS_PER_RANK),
+    does(&["cpus-per-task"], One("N"), Effect::Gives(&flag::MAP_BY, Make::Number(":pe=", "")), CPUS_PER_RANK),
     made(&["ntasks-per-socket"], "N", &flag::MAP_BY, Make::Number("ppr:", ":socket")),
     value(&["nodelist", "w"], "LIST", &flag::HOSTS),
     value(&["chdir", "D"], "DIR", &flag::WDIR),
-    does(&["cpu-bind", "cpu_bind"], One("WHAT"), &rules::BIND_TO),
+    does(&["cpu-bind", "cpu_bind"], One("WHAT"), Effect::Gives(&flag::BIND_TO, Make::Binding), BIND_TO),
     value(&["gpus-per-task"], "N", &flag::GPUS_PER_RANK),
-    does(&["mpi"], One("KIND"), &rules::MPI),
+    does(&["mpi"], One("KIND"), Effect::Gives(&flag::PMI, Make::OneOf(PMIS)),
+        rule("`pmi2`, `cray_shasta`: `--pmi simple`; `pmix`: `--pmi pmix`; `none`", "mpiexec --mpi=pmix ./a",
+            "--pmi pmix ./a")),
     switch(&["label"], &flag::LABEL),
     always(&["unbuffered", "u"], Nothing, "each line is shown as soon as it is complete"),
-    does(&["input", "i"], One("WHO"), &rules::STDIN),
+    does(&["input", "i"], One("WHO"), Effect::Gives(&flag::STDIN, Make::Reader), STDIN),
     switch(&["overcommit", "O"], &flag::OVERSUBSCRIBE),
     preset(&["pty"], &flag::PTY, "0"),
     refused(&["multi-prog"], Nothing, "programs of one job are separated by a colon, or listed in -configfile FILE"),

@@ -93,7 +93,7 @@ fn value_and_word(flag: &Flag, make: Make, takes: Takes) -> (String, String) {
 #[test]
 fn rows_with_a_flag_do_what_the_flag_does() {
     for (launcher, row) in rows() {
-        let Effect::Gives(flag, make) = row.effect else { continue };
+        let (Effect::Gives(flag, make), None) = (row.effect, row.rule) else { continue };
         let (value, word) = value_and_word(flag, make, row.takes);
         let line = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
         for name in row.names {
@@ -110,12 +110,10 @@ fn rows_with_a_rule_do_what_their_example_says() {
     fs::write(&config, "# two\n-n 1 ./a\n\n-n 2 ./b x\n").expect("a file");
     let parameters = folder.path().join("parameters");
     fs::write(&parameters, "# of a cluster\nbtl = self\n-x A=1\n").expect("a file");
-    let mut seen: Vec<*const Rule> = Vec::new();
-    for (_, row) in rows() {
-        let Effect::Does(rule) = row.effect else { continue };
+    let with_rules: Vec<(&Row, Rule)> = rows().filter_map(|(_, row)| Some((row, row.rule?))).collect();
+    for (_, rule) in &with_rules {
         let (example, means) = rule.example;
         assert!(!rule.says.is_empty() && !rule.says.ends_with('.'), "{example}");
-        seen.push(rule);
         let line = example
             .replace("CONFIG", &config.display().to_string())
             .replace("PARAMETERS", &parameters.display().to_string());
@@ -125,12 +123,11 @@ fn rows_with_a_rule_do_what_their_example_says() {
         }
         let option = example.split(' ').find(|word| word.starts_with('-')).expect("an option").trim_start_matches('-');
         let used = example.split([' ', '=']).map(|word| word.trim_start_matches('-'));
-        let rows_of_rule =
-            rows().filter(|(_, other)| matches!(other.effect, Effect::Does(of) if std::ptr::eq(of, rule)));
-        let names: Vec<&str> = rows_of_rule.flat_map(|(_, row)| row.names).copied().collect();
+        let rows_of_rule = with_rules.iter().filter(|(_, of)| of == rule);
+        let names: Vec<&str> = rows_of_rule.flat_map(|(row, _)| row.names).copied().collect();
         assert!(used.into_iter().any(|word| names.contains(&word)), "{example} does not use {names:?} but {option}");
     }
-    assert!(seen.len() > 30, "{}", seen.len());
+    assert!(with_rules.len() > 30, "{}", with_rules.len());
 }
 
 #[test]

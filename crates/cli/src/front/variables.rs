@@ -65,7 +65,7 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
             match row.effect {
                 Effect::Gives(flag, make) => give(translation, flag, make, Vendor::Hydra, name, value)?,
                 Effect::Nothing(why) if !is_of_outer_job(name) => translation.note(&unread(name), why),
-                Effect::Nothing(_) | Effect::Always(_) | Effect::Does(_) | Effect::Refused(_) => {}
+                _ => {}
             }
         }
     }
