@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -88,8 +88,8 @@ struct Forbidden {
 /// A file is wrong or not safe, or the user's file sets what the site forbids.
 pub fn load() -> Result<(), String> {
     let mut loaded = Configuration::default();
-    if let Some(user) = user_file() {
-        loaded.read(&user, rustix::process::geteuid().as_raw(), false)?;
+    if let Some(folder) = wireup_node::user_folder("XDG_CONFIG_HOME", ".config") {
+        loaded.read(&folder.join("wireup.toml"), rustix::process::geteuid().as_raw(), false)?;
     }
     let of_user = loaded.settings.len();
     loaded.read(Path::new(SITE), 0, true)?;
@@ -138,10 +138,6 @@ pub fn run(_: &Line) -> Result<u8, String> {
     Parsed::read(&loaded.complete(&RUN, &Line::default(), &[])?)?;
     out::print(&loaded.listing(|variable| std::env::var(variable).ok()));
     Ok(0)
-}
-
-fn user_file() -> Option<PathBuf> {
-    Some(wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?.join("wireup.toml"))
 }
 
 fn key(flag: &Flag) -> &'static str {

@@ -131,8 +131,7 @@ fn install(prefix: &Path) -> Result<Option<(PathBuf, Vec<String>)>, String> {
         }
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
-    let pages = generate::man_pages().into_iter().chain(tool_pages);
-    let pages: Vec<(String, String)> = pages.collect();
+    let pages: Vec<(String, String)> = generate::man_pages().into_iter().chain(tool_pages).collect();
     let pages = pages.iter().map(|(name, text)| ("man/man1", &**name, &**text));
     SHARED.into_iter().chain(pages).try_for_each(|(folder, name, text)| {
         let folder = share.join(folder);

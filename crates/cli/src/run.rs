@@ -62,8 +62,9 @@ pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
 fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
-    if let Some(calling) = session::find(&parsed)? {
-        let surroundings = look_around(&parsed)?;
+    let calling = session::find(&parsed)?;
+    let surroundings = look_around(&parsed)?;
+    if let Some(calling) = calling {
         let session = calling.finish(out::tell).map_err(|error| error.to_string())?;
         match session::session_nodes(&parsed, &surroundings, &session)? {
             Ok(session_nodes) => return in_session(parsed, surroundings, (session, session_nodes), process_ns, phases),
@@ -79,16 +80,14 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     let mut parsed = parsed;
     configuration::complete_own(&mut parsed)?;
     if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
-        let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
+        let resolved = resolved::resolve(parsed.clone(), surroundings.clone())?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
     }
     // Staging and gathering each run a job of their own, which needs a session: one is started for this run.
     if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
-        let surroundings = look_around(&parsed)?;
         let temporary = Temporary::start(&parsed, &surroundings, process_ns)?;
         return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
-    let surroundings = look_around(&parsed)?;
     let mut resolved = resolved::resolve(parsed, surroundings)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
