@@ -80,10 +80,8 @@ const MACHINE_NAMES: &[&str] = &[
 
 pub fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
-    // A fast test comes first: nearly all variables have another first letter than the variables of outer jobs.
-    matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W' | b'S' | b'F'))
-        && ((begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
-            || NAMES.iter().copied().flatten().any(|outer| outer.as_bytes() == name))
+    (begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
+        || NAMES.iter().copied().flatten().any(|outer| outer.as_bytes() == name)
 }
 
 /// The machines on which the ranks of a job run.

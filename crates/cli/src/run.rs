@@ -15,7 +15,7 @@ use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{advise, configuration, linked, out, rank_results, show};
+use crate::{advise, configuration, linked, out, show};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -207,7 +207,7 @@ fn announce(resolved: &Resolved) -> Result<bool, String> {
     }
     if resolved.flags.dry_run {
         if let Some(to) = &resolved.flags.json {
-            JsonOutput::open(to)?.write(&rank_results::map(resolved))?;
+            JsonOutput::open(to)?.write(&show::map_json(resolved))?;
             if *to == JsonTo::Stdout {
                 return Ok(false);
             }
@@ -398,7 +398,7 @@ impl Profiles {
                 (JsonOutput::Stdout, Some(true)) => out::print("\n"),
                 _ => {}
             }
-            to.write(&rank_results::json(&resolved, outcome))
+            to.write(&show::results_json(&resolved, outcome))
         });
         if self.trace.is_none() && self.report.is_none() {
             return results;

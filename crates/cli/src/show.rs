@@ -1,17 +1,20 @@
-//! The map of a job and the choices made for it, as text.
+//! The map of a job and the choices made for it, as text; the map and the results (`--json`) as JSON.
 
 use crate::flags::chosen::is_of_flags;
 use crate::flags::mapping::{MapBy, name_of};
 use crate::flags::parsed::Start;
 use crate::flags::resolved::Resolved;
 use crate::hosts::collapse_short;
-use crate::words::{count, ranges, shell};
+use crate::words::{Setting, count, failure_line, ranges, shell};
+use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::ptr;
 use wireup_coll::Tree;
+use wireup_node::launcher::RunOutcome;
 use wireup_os::bind::{CpuSet, Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
-use wireup_wire::job::{AppSpec, BindTo, Binding, JobSpec, Object, PmiFlavour};
-use wireup_wire::peer::Containment;
+use wireup_wire::job::{AppSpec, BindTo, Binding, JobSpec, NodeSpec, Object, PmiFlavour};
+use wireup_wire::peer::{Containment, ExitStatus, RankTrace};
 use wireup_wire::session::SeatOrder;
 
 /// One line per node: its ranks by program, and how they are bound.
@@ -42,7 +45,7 @@ pub fn map(resolved: &Resolved) -> String {
     text
 }
 
-pub fn app_of(job: &JobSpec, rank: Rank) -> &AppSpec {
+fn app_of(job: &JobSpec, rank: Rank) -> &AppSpec {
     let mut end = 0;
     let is_its = |app: &&AppSpec| {
         end += app.ranks;
@@ -218,12 +221,70 @@ fn containment(resolved: &Resolved) -> Option<String> {
     Some(format!("containment: {used}"))
 }
 
+/// How the job and each of its ranks ended, as one JSON object. Fields of a rank whose end is unknown, because its node
+/// was lost or it was never started, are `null`.
+pub fn results_json(resolved: &Resolved, outcome: &RunOutcome) -> Value {
+    let job = &resolved.job;
+    let traces: HashMap<Rank, &RankTrace> =
+        outcome.traces.iter().flat_map(|part| &part.ranks).map(|trace| (trace.rank, trace)).collect();
+    let ranks = places(resolved);
+    let ranks = ranks.iter().map(|(rank, node)| of_rank(*rank, &job.nodes[node.index()].name, traces.get(rank)));
+    let setting = Setting::of(job, &resolved.session);
+    let failure = outcome.ended.failure.as_ref().map(|failure| failure_line(failure, &setting));
+    json!({ "exit_code": outcome.code, "failure": failure, "ranks": ranks.collect::<Vec<_>>() })
+}
+
+/// Where the ranks of a job that is not started would run, as one JSON object.
+pub fn map_json(resolved: &Resolved) -> Value {
+    let job = &resolved.job;
+    let node = |(index, node): (usize, &NodeSpec)| {
+        let ranks = resolved.mapping.local_size(NodeId(index as u32));
+        json!({ "node": node.name, "ranks": ranks, "slots": resolved.slots.get(index) })
+    };
+    let rank = |(rank, node): &(Rank, NodeId)| {
+        let program = String::from_utf8_lossy(&app_of(job, *rank).argv[0]);
+        json!({ "rank": rank.0, "node": job.nodes[node.index()].name, "program": program })
+    };
+    let nodes: Vec<Value> = job.nodes.iter().enumerate().map(node).collect();
+    let ranks: Vec<Value> = places(resolved).iter().map(rank).collect();
+    json!({ "nodes": nodes, "ranks": ranks })
+}
+
+fn places(resolved: &Resolved) -> Vec<(Rank, NodeId)> {
+    let nodes = (0..resolved.job.nodes.len() as u32).map(NodeId);
+    let ranks_of = |node| resolved.mapping.ranks_of(node).map(move |rank| (rank, node));
+    let mut ranks: Vec<_> = nodes.flat_map(ranks_of).collect();
+    ranks.sort_unstable();
+    ranks
+}
+
+fn of_rank(rank: Rank, node: &str, trace: Option<&&RankTrace>) -> Value {
+    let (mut exit_code, mut signal, mut core_dumped) = (None, None, None);
+    match trace.and_then(|trace| trace.status) {
+        Some(ExitStatus::Exited(code)) => exit_code = Some(code),
+        Some(ExitStatus::Signalled { signal: number, core_dumped: core }) => {
+            (signal, core_dumped) = (Some(number), Some(core));
+        }
+        None => {}
+    }
+    json!({
+        "rank": rank.0,
+        "node": node,
+        "pid": trace.map(|trace| trace.pid).filter(|pid| *pid > 0),
+        "exit_code": exit_code,
+        "signal": signal,
+        "core_dumped": core_dumped,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::flags::parsed::parsed_words;
     use crate::flags::resolved::resolve;
     use crate::surroundings::Surroundings;
+    use wireup_node::launcher::Stamps;
+    use wireup_wire::peer::{Cause, Ended, Failure, TracePart};
 
     fn resolved_of(line: &str) -> Resolved {
         let surroundings = Surroundings { machine: Machine::of_cores(8), ..Surroundings::example() };
@@ -296,5 +357,45 @@ mod tests {
         let said = choices(&resolved_of("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a")).join("\n");
         assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
         assert!(said.contains("for comparisons only"), "{said}");
+    }
+
+    #[test]
+    fn each_rank_is_listed_in_order_with_its_end() {
+        let trace = |rank, pid, status| RankTrace { rank: Rank(rank), pid, status, ..RankTrace::default() };
+        let killed = Some(ExitStatus::Signalled { signal: 11, core_dumped: false });
+        let ranks = vec![trace(1, 21, killed), trace(0, 20, Some(ExitStatus::Exited(0)))];
+        let cause = Cause::Signalled { signal: 11, core_dumped: false };
+        let failure = Failure { node: NodeId(0), host: "node0".into(), rank: Some(Rank(1)), pid: Some(21), cause };
+        let outcome = RunOutcome {
+            code: 139,
+            ended: Ended { failure: Some(failure), done: Default::default() },
+            traces: vec![TracePart { ranks, ..TracePart::default() }],
+            interrupted: false,
+            has_open_line: Some(false),
+            stamps: Stamps::default(),
+        };
+        let found = results_json(&resolved_of("-n 3 --virtual-nodes 2 --ppn 2 ./a"), &outcome);
+        assert_eq!(found["exit_code"], 139);
+        assert!(found["failure"].as_str().is_some_and(|line| line.starts_with("rank 1 on node0 (pid 21)")), "{found}");
+        let expected = json!([
+            { "rank": 0, "node": "node0", "pid": 20, "exit_code": 0, "signal": null, "core_dumped": null },
+            { "rank": 1, "node": "node0", "pid": 21, "exit_code": null, "signal": 11, "core_dumped": false },
+            { "rank": 2, "node": "node1", "pid": null, "exit_code": null, "signal": null, "core_dumped": null },
+        ]);
+        assert_eq!(found["ranks"], expected);
+    }
+
+    #[test]
+    fn the_map_lists_each_node_and_the_place_of_each_rank() {
+        let found = map_json(&resolved_of("--virtual-nodes 2 -n 2 ./a : -n 1 ./b"));
+        let expected = json!({
+            "nodes": [{ "node": "node0", "ranks": 2, "slots": null }, { "node": "node1", "ranks": 1, "slots": null }],
+            "ranks": [
+                { "rank": 0, "node": "node0", "program": "./a" },
+                { "rank": 1, "node": "node0", "program": "./a" },
+                { "rank": 2, "node": "node1", "program": "./b" },
+            ],
+        });
+        assert_eq!(found, expected);
     }
 }

@@ -1,13 +1,13 @@
 //! The meaning of a command line: one job and the session that runs it.
 
 use super::chosen::{self, Chosen};
-use super::mapping::MapBy;
+use super::mapping::{MapBy, RankBy, name_of};
 use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
+use super::programs;
 use super::remote_shell::Reach;
 use super::session::{self, Layout};
 use super::session_nodes::SessionNodes;
-use super::{binding, programs};
 use crate::environment::{self, Reached};
 use crate::hosts::allocation::Env;
 use crate::hosts::{Host, HostTable, Hosts, Names};
@@ -18,8 +18,8 @@ use wireup_os::bind::Machine;
 use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, Preload, ProcessOptions, PtySpec,
-    RankStdout, StdinTarget, StdioOptions,
+    BindTo, Binding, Block, JobOptions, JobSpec, NodeSpec, Object, Over, PmiFlavour, PmiOptions, PortRange, Preload,
+    ProcessOptions, PtySpec, RankStdout, StdinTarget, StdioOptions,
 };
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::{SeatOrder, SeatRequest};
@@ -122,9 +122,9 @@ pub fn resolve_in(
     mut flags: Parsed,
     surroundings: Surroundings,
 ) -> Result<Resolved, String> {
-    let binding = binding::binding(&flags)?;
+    let binding = binding(&flags)?;
     flags.map.typed = flags.map.by;
-    flags.map.by = binding::counted(&flags, &surroundings.machine)?;
+    flags.map.by = counted(&flags, &surroundings.machine)?;
     if flags.excludes_local() && session_nodes.is_none() && !chosen::may_name_hosts(&flags, Env(&surroundings.env)) {
         return Err(chosen::ONLY_LOCAL.to_owned());
     }
@@ -402,6 +402,49 @@ pub fn seat_request(
         SeatOrder::Spread | SeatOrder::Pack => agents,
     };
     Ok(Some(SeatRequest { ranks: seating.mapping.job_size(), nodes, among, by }))
+}
+
+/// Ranks per object become ranks per node: the objects of this machine are counted, as if all nodes were like it.
+fn counted(parsed: &Parsed, machine: &Machine) -> Result<Option<MapBy>, String> {
+    let Some(MapBy::PprObject(ranks, object)) = parsed.map.by else { return Ok(parsed.map.by) };
+    let objects = wireup_node::binding::objects(machine, object)
+        .map_err(|error| format!("--map-by cannot be applied on this machine: {error}"))?;
+    Ok(Some(MapBy::Ppr(ranks.saturating_mul(objects.len() as u32))))
+}
+
+/// How the flags bind the ranks of each node.
+fn binding(parsed: &Parsed) -> Result<Binding, String> {
+    let over = over(parsed);
+    let unit = if parsed.map.properties.threads { Object::Thread } else { Object::Core };
+    let to = match (&parsed.bind.to, parsed.map.properties.cores, over) {
+        (None, Some(count), _) => BindTo::To { object: unit, count },
+        (Some(BindTo::To { object, count: 1 }), Some(count), _) if *object == unit => {
+            BindTo::To { object: unit, count }
+        }
+        (Some(BindTo::None), _, _) => BindTo::None,
+        (Some(BindTo::Even | BindTo::To { .. } | BindTo::Lists(_)), Some(count), _) => {
+            let first = format!("--map-by pe={count} (bind to {})", name_of(unit));
+            return Err(format!("{first} contradicts --bind-to; leave one of them out"));
+        }
+        (Some(to), None, _) => to.clone(),
+        (None, None, Some(over)) => BindTo::To { object: over.object, count: 1 },
+        (None, None, None) => BindTo::Even,
+    };
+    let slots = if to == BindTo::None { Vec::new() } else { parsed.rank_slots.clone() };
+    Ok(Binding { to, over, cpus: parsed.options.binding.cpus.clone(), slots })
+}
+
+/// The hardware objects over which the ranks of a node are distributed.
+fn over(parsed: &Parsed) -> Option<Over> {
+    let fills = parsed.rank_by == Some(RankBy::Fill);
+    match parsed.map.by? {
+        MapBy::Objects(object) => {
+            let step = parsed.map.properties.step.max(1);
+            Some(Over { object, step, ranks: if fills { 0 } else { 1 } })
+        }
+        MapBy::PprObject(ranks, object) => Some(Over { object, step: 1, ranks }),
+        MapBy::Slot | MapBy::Node | MapBy::Ppr(_) | MapBy::Seq | MapBy::RankFile => None,
+    }
 }
 
 #[cfg(test)]

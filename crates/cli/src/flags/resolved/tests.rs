@@ -3,7 +3,7 @@ use crate::flags::parsed::{parse, parsed_words};
 use crate::flags::remote_shell::SSH;
 use std::ffi::OsString;
 use wireup_coll::tree;
-use wireup_wire::job::{BindTo, Modex};
+use wireup_wire::job::Modex;
 use wireup_wire::peer::{Containment, RemoteShell};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -258,4 +258,32 @@ fn contradictory_or_invalid_host_flags_are_refused() {
     assert!(typed("--node-timeout 0 ./a").starts_with("--node-timeout must be more than 0 seconds"));
     assert!(typed("--interface 10.0.0.0/99 ./a").starts_with("--interface 10.0.0.0/99: the network length"));
     assert!(typed("-n 1 ./a : -n 1 -f b ./b").starts_with("-f applies to the whole job"));
+}
+
+fn bound(line: &str) -> Result<Binding, String> {
+    binding(&parsed_words(line.split(' ')))
+}
+
+#[test]
+fn the_binding_follows_from_mapping_and_flag() {
+    let to = |line: &str| bound(line).expect(line).to;
+    let object = |object, count| BindTo::To { object, count };
+    assert_eq!(to("./a"), BindTo::Even);
+    assert_eq!(to("--map-by numa ./a"), object(Object::Numa, 1));
+    assert_eq!(to("--map-by numa --bind-to core ./a"), object(Object::Core, 1));
+    assert_eq!(to("--map-by slot:pe=3 ./a"), object(Object::Core, 3));
+    assert_eq!(to("--map-by slot:pe=3:hwtcpus ./a"), object(Object::Thread, 3));
+    assert_eq!(to("--map-by :pe=3 --bind-to core ./a"), object(Object::Core, 3));
+    assert_eq!(to("--map-by :pe=3 --bind-to none ./a"), BindTo::None);
+    assert!(bound("--map-by :pe=3 --bind-to numa ./a").expect_err("two").contains("contradicts --bind-to"));
+    let over = bound("--map-by ppr:2:numa ./a").expect("valid").over;
+    assert_eq!(over, Some(Over { object: Object::Numa, step: 1, ranks: 2 }));
+    let filled = bound("--map-by numa --rank-by fill ./a").expect("valid").over;
+    assert_eq!(filled.map(|over| over.ranks), Some(0));
+}
+
+#[test]
+fn ranks_per_object_are_counted_on_this_machine() {
+    let parsed = parsed_words(["--map-by", "ppr:2:numa", "./a"]);
+    assert_eq!(counted(&parsed, &Machine::described("counted", 8, false, 2)), Ok(Some(MapBy::Ppr(4))));
 }
