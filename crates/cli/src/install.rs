@@ -9,7 +9,7 @@ pub mod flags;
 
 use crate::front::NAMES;
 use crate::libraries::{self, STAGED, real_name};
-use crate::{complete, generate, out};
+use crate::{generate, out};
 use flags::{FRONT, PREFIX};
 use std::fmt::Display;
 use std::fs::{self, Permissions};
@@ -36,9 +36,9 @@ const HEADERS: [(&str, &str); 5] = [
 const SHARED: [(&str, &str, &str); 5] = [
     ("wireup", "nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c")),
     ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
-    ("bash-completion/completions", "wireup", complete::BASH),
-    ("zsh/site-functions", "_wireup", complete::ZSH),
-    ("fish/vendor_completions.d", "wireup.fish", complete::FISH),
+    ("bash-completion/completions", "wireup", generate::BASH),
+    ("zsh/site-functions", "_wireup", generate::ZSH),
+    ("fish/vendor_completions.d", "wireup.fish", generate::FISH),
 ];
 
 /// The program's file name in `bin`, to which the links next to it (`mpirun` and others) lead.

@@ -19,7 +19,6 @@
 mod advise;
 mod bounded_file;
 mod clean;
-mod complete;
 mod configuration;
 mod doctor;
 mod env_file;
@@ -118,7 +117,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "replay" => run_command(&replay::COMMAND, args, replay::run),
         "report" => run_command(&report::COMMAND, args, report::run),
         "generate" => run_command(&generate::flags::COMMAND, args, generate::run),
-        "complete" => complete::main(args),
+        "complete" => generate::complete(args),
         "install" => run_command(&install::flags::COMMAND, args, install::run),
         "clean" => run_command(&clean::COMMAND, args, clean::run),
         "config" => run_command(&configuration::COMMAND, args, configuration::run),

@@ -404,11 +404,9 @@ mod tests {
 
     #[test]
     fn rank_counts_are_bounded() {
-        let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds").to_string();
-        assert_eq!(
-            refused("-n 4194304 ./a : -n 1 ./b"),
-            "4194305 ranks are too many; a job can have at most 4194304; lower -n"
-        );
+        let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds");
+        let expected = "4194305 ranks are too many; a job can have at most 4194304; lower -n";
+        assert_eq!(refused("-n 4194304 ./a : -n 1 ./b"), expected);
         assert!(refused("-n 1 ./a : ./b").starts_with("program 2 (./b) has no -n"));
     }
 
@@ -493,10 +491,7 @@ mod tests {
         assert_eq!(programs_placed("-n 2 --host a ./x : -n 2 --host b,a ./y"), Ok(vec![(0, 2), (1, 1), (0, 1)]));
         assert_eq!(programs_placed("--host a:2 ./x : --host b:3,a ./y"), Ok(vec![(0, 2), (1, 3), (0, 1)]));
         assert_eq!(programs_placed("-n 2 ./x : -n 1 --host b ./y"), Ok(vec![(0, 2), (0, 1)]));
-        assert!(
-            programs_placed("-n 3 --host a:2 ./x : -n 1 --host b ./y")
-                .expect_err("two slots")
-                .contains("3 ranks do not fit")
-        );
+        let over = programs_placed("-n 3 --host a:2 ./x : -n 1 --host b ./y").expect_err("two slots");
+        assert!(over.contains("3 ranks do not fit"), "{over}");
     }
 }

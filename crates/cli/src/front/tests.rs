@@ -242,14 +242,10 @@ fn the_vendor_decides_options_that_have_two_meanings() {
 
 #[test]
 fn contradictions_and_mistakes_are_refused_with_the_next_step() {
-    assert_eq!(
-        refused("mpirun --bind-to core --bind-to none ./a"),
-        "--bind-to core and --bind-to none contradict each other; leave one of them out"
-    );
-    assert_eq!(
-        refused("mpiexec -genvnone -genvlist A ./a"),
-        "-genvnone and -genvlist A contradict each other; leave one of them out"
-    );
+    let expected = "--bind-to core and --bind-to none contradict each other; leave one of them out";
+    assert_eq!(refused("mpirun --bind-to core --bind-to none ./a"), expected);
+    let expected = "-genvnone and -genvlist A contradict each other; leave one of them out";
+    assert_eq!(refused("mpiexec -genvnone -genvlist A ./a"), expected);
     assert!(refused("mpirun --map-by node --byslot ./a").contains("contradict"));
     assert!(refused("mpiexec.hydra -launcher ssh -launcher rsh ./a").contains("contradict"));
     assert_eq!(refused("mpiexec -n 2 -prepend-rnak ./a"), "unknown option -prepend-rnak; did you mean -prepend-rank?");
@@ -263,10 +259,8 @@ fn contradictions_and_mistakes_are_refused_with_the_next_step() {
     assert!(refused("mpirun --output tga ./a").contains("choose tag"));
     assert!(refused("mpirun --mca btl").contains("two words: NAME VALUE"));
     // An option that is repeated with the same value is no contradiction.
-    assert_eq!(
-        parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"),
-        Ok(parsed_run("-n 2 -l --bind-to core ./a"))
-    );
+    let expected = Ok(parsed_run("-n 2 -l --bind-to core ./a"));
+    assert_eq!(parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"), expected);
 }
 
 #[test]

@@ -289,10 +289,8 @@ mod tests {
              answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh \
              n4 true\"; --start-timeout gives it more time"
         );
-        assert_eq!(
-            said(&[(1, "odd n1"), (2, "odd n2")]),
-            "no agent could be started on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\""
-        );
+        let expected = "no agent could be started on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\"";
+        assert_eq!(said(&[(1, "odd n1"), (2, "odd n2")]), expected);
     }
 
     #[test]

@@ -294,10 +294,8 @@ mod tests {
             starter: AgentId(0),
             problem: "Permission denied".into(),
         };
-        assert_eq!(
-            notes.lines(&started(5), &setting),
-            ["n5 was started by n0, because n1 could not start it: Permission denied"]
-        );
+        let expected = ["n5 was started by n0, because n1 could not start it: Permission denied"];
+        assert_eq!(notes.lines(&started(5), &setting), expected);
         let told: usize = (6..11).map(|agent| notes.lines(&started(agent), &setting).len()).sum();
         assert_eq!(told, 2);
         assert_eq!(notes.summary(&setting), ["3 agents more were not started by their parents"]);

@@ -196,10 +196,8 @@ mod tests {
             missing_count: missing.len() as u32,
         };
         let first = StallReport { groups: vec![group(2, &[])], ..report(0, 0, &[], 0) };
-        assert_eq!(
-            stalls.lines(&first),
-            ["barrier of ranks 1-3 (tag 7): node0: 2 arrived, no ranks missing on this node"]
-        );
+        let expected = ["barrier of ranks 1-3 (tag 7): node0: 2 arrived, no ranks missing on this node"];
+        assert_eq!(stalls.lines(&first), expected);
         let second = StallReport { groups: vec![group(0, &[(Rank(3), 103)])], ..report(1, 0, &[], 0) };
         assert_eq!(stalls.lines(&second), ["barrier of ranks 1-3 (tag 7): node1: 0 arrived, missing rank 3 (pid 103)"]);
     }
@@ -208,10 +206,8 @@ mod tests {
     fn stall_reports_are_shown_as_they_arrive_then_summarized() {
         let mut stalls = Stalls::new(3);
         assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
-        assert_eq!(
-            stalls.lines(&report(1, 1, &[5, 6, 7], 3)),
-            ["fence 3: node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"]
-        );
+        let expected = ["fence 3: node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"];
+        assert_eq!(stalls.lines(&report(1, 1, &[5, 6, 7], 3)), expected);
         assert_eq!(
             stalls.lines(&report(2, 3, &[9], 1)),
             ["fence 3: node2: 3 arrived, missing rank 9 (pid 109)", "fence 3: 8 of 12 ranks wait for ranks on 2 nodes"]
@@ -230,10 +226,8 @@ mod tests {
     fn without_a_known_wait_the_ranks_are_counted() {
         let mut stalls = Stalls::new(2);
         assert!(stalls.lines(&report(0, 0, &[0, 1], 2)).is_empty());
-        assert_eq!(
-            stalls.lines(&report(1, 0, &[2], 1)),
-            ["3 ranks are running and none has called MPI_Init, so wireup cannot tell who waits for whom"]
-        );
+        let expected = ["3 ranks are running and none has called MPI_Init, so wireup cannot tell who waits for whom"];
+        assert_eq!(stalls.lines(&report(1, 0, &[2], 1)), expected);
         let last = StallReport { initialised: 2, ..report(0, 0, &[0, 1], 2) };
         let lines = Stalls::new(1).lines(&last);
         assert!(lines.len() == 1 && lines[0].starts_with("2 ranks are running and none is waiting in"), "{lines:?}");

@@ -148,10 +148,8 @@ mod tests {
         let mut voice = voice(true);
         let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1 (lo)".into() };
         assert!(voice.lines(&Notice::Note(note)).is_empty());
-        assert_eq!(
-            voice.lines(&Notice::Started { ranks: 4 }),
-            ["links: 1 agent over lo (127.0.0.1)", "4 ranks started"]
-        );
+        let expected = ["links: 1 agent over lo (127.0.0.1)", "4 ranks started"];
+        assert_eq!(voice.lines(&Notice::Started { ranks: 4 }), expected);
         assert!(self::voice(false).lines(&Notice::Started { ranks: 4 }).is_empty());
     }
 }

@@ -79,10 +79,8 @@ fn broken_host_variables_are_errors_unless_hosts_are_named() {
         .map(|(name, value)| if name.contains("TASKS") { (name, "4(x9)") } else { (name, value) })
         .collect();
     let said = try_high("./a", &broken).expect_err("9 nodes");
-    assert!(
-        said.starts_with("SLURM_TASKS_PER_NODE=4(x9): it has entries for 9 nodes, but the job has 3 nodes;"),
-        "{said}"
-    );
+    let words = "SLURM_TASKS_PER_NODE=4(x9): it has entries for 9 nodes, but the job has 3 nodes;";
+    assert!(said.starts_with(words), "{said}");
     assert!(try_high("--hosts n1 ./a", &broken).is_ok() && try_high("--virtual-nodes 2 ./a", &broken).is_ok());
     let said = try_high("./a", &[("WIREUP_HOSTS", "n[1-")]).expect_err("brackets");
     assert!(said.starts_with("WIREUP_HOSTS: n[1-: brackets do not match"), "{said}");

@@ -62,10 +62,8 @@ fn programs_have_their_own_flags_and_share_the_common_ones() {
     assert_eq!(line.programs[1].flags.env, [set("K=V")]);
     assert_eq!(line.programs[1].flags.wdir, Some("/w".into()));
     assert!(line.programs[0].flags.env.is_empty() && line.programs[2].flags.env.is_empty());
-    assert_eq!(
-        (line.ppn, line.virtual_nodes, line.fanout, line.options.stdio.label),
-        (Some(4), Some(2), Some(3), true)
-    );
+    let expected = (Some(4), Some(2), Some(3), true);
+    assert_eq!((line.ppn, line.virtual_nodes, line.fanout, line.options.stdio.label), expected);
 }
 
 #[test]
@@ -130,10 +128,8 @@ fn the_pty_flag_may_name_a_rank() {
 fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--virtual-node 2 ./a"), "unknown flag --virtual-node; did you mean --virtual-nodes?");
     assert_eq!(refused("-virtualnodes=2 ./a"), "unknown flag -virtualnodes; did you mean --virtual-nodes?");
-    assert_eq!(
-        refused("--encrypt ./a"),
-        "unknown flag --encrypt; links are encrypted by default; --plain-links turns that off"
-    );
+    let expected = "unknown flag --encrypt; links are encrypted by default; --plain-links turns that off";
+    assert_eq!(refused("--encrypt ./a"), expected);
     assert_eq!(refused("--ntasks 4 ./a"), "unknown flag --ntasks; the number of ranks is -n N");
     assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; see wireup help run for the flags");
     assert_eq!(refused("-n"), "-n needs a value: -n N");

@@ -124,10 +124,8 @@ fn hosts_are_agents_below_the_launcher() {
     assert_eq!(session.remote_shell, RemoteShell::Ssh(SSH.map(str::to_owned).to_vec()));
     assert_eq!((session.fanout, session.shells_max), (tree::default_fanout(4), 64));
     assert_eq!((session.start_timeout_ns, session.links.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
-    assert_eq!(
-        (session.program.as_str(), session.links.encrypt, &session.links.interface),
-        ("/opt/bin/wireup", true, &None)
-    );
+    let expected = ("/opt/bin/wireup", true, &None);
+    assert_eq!((session.program.as_str(), session.links.encrypt, &session.links.interface), expected);
     assert!(!resolved.job.options.stdio.stdin_inherit);
 }
 
@@ -174,10 +172,8 @@ fn nodes_that_share_a_machine_share_a_namespace() {
 fn flags_for_remote_hosts_reach_the_session() {
     let line = "--hosts a,b --plain-links --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
     let session = resolved(line).session;
-    assert_eq!(
-        (session.links.encrypt, session.links.interface.as_deref(), session.verbose),
-        (false, Some("ib0"), true)
-    );
+    let expected = (false, Some("ib0"), true);
+    assert_eq!((session.links.encrypt, session.links.interface.as_deref(), session.verbose), expected);
     assert_eq!((session.start_timeout_ns, session.links.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
     assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
 }
@@ -243,14 +239,10 @@ fn contradictory_or_invalid_host_flags_are_refused() {
     let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert!(refused("--hosts a --virtual-nodes 2 ./a").starts_with("--virtual-nodes (nodes on this machine)"));
     assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile cannot be combined"));
-    assert!(
-        refused("--hosts a --start serial-ssh --fanout 2 ./a")
-            .starts_with("--fanout has no effect with --start serial-ssh")
-    );
-    assert!(
-        refused("--hosts a --start ssh-flat --fanout 2 ./a")
-            .starts_with("--fanout has no effect with --start ssh-flat")
-    );
+    for start in ["serial-ssh", "ssh-flat"] {
+        let refused = refused(&format!("--hosts a --start {start} --fanout 2 ./a"));
+        assert!(refused.starts_with(&format!("--fanout has no effect with --start {start}")), "{refused}");
+    }
     assert!(refused("--start serial-ssh ./a").contains("--start serial-ssh needs hosts"));
     assert!(refused("--hosts n[3-1] ./a").starts_with("--hosts [3-1]: the first number"));
     assert!(refused("--hosts a:2,b:1 -n 4 ./a").contains("do not fit into the 3 slots of 2 host(s)"));

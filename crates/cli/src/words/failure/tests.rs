@@ -32,10 +32,8 @@ fn failed_ranks_are_described_with_rank_node_and_pid() {
         "rank 3 on node1 (pid 4711) was killed by signal 9 (SIGKILL); the other ranks were terminated; killed by \
          someone or out of memory: check dmesg on the node"
     );
-    assert_eq!(
-        said(Cause::Exited(2)),
-        "rank 3 on node1 (pid 4711) exited with code 2; the other ranks were terminated"
-    );
+    let expected = "rank 3 on node1 (pid 4711) exited with code 2; the other ranks were terminated";
+    assert_eq!(said(Cause::Exited(2)), expected);
     let unlabelled = said_in(Cause::Exited(2), Setting { label: false, ..Setting::example() });
     assert!(unlabelled.ends_with("; --label shows which rank wrote what"));
     let alone = said_in(Cause::Exited(2), Setting { job_size: 1, ..Setting::example() });
@@ -80,10 +78,8 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
 
 #[test]
 fn failures_in_pmi_are_described_with_the_rank() {
-    assert_eq!(
-        said(Cause::Aborted { code: 7, message: "no input\n".into() }),
-        "rank 3 on node1 (pid 4711) called abort with code 7: no input; the other ranks were terminated"
-    );
+    let expected = "rank 3 on node1 (pid 4711) called abort with code 7: no input; the other ranks were terminated";
+    assert_eq!(said(Cause::Aborted { code: 7, message: "no input\n".into() }), expected);
     let two_lines = said(Cause::Aborted { code: 1, message: "two\nlines".into() });
     assert!(!two_lines.contains('\n'), "{two_lines}");
     let quiet = said(Cause::Aborted { code: 7, message: String::new() });
