@@ -65,11 +65,7 @@ effect; a note says so. All others that begin with `I_MPI_` are for the library 
 ";
 
 fn named_rows(rows: &[Row]) -> String {
-    rows.iter().map(|row| format!("| {} | {} |\n", quoted(row.names), cell(&effect(row)))).collect()
-}
-
-fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    rows.iter().map(|row| format!("| `{}` | {} |\n", row.names.join("`, `"), cell(&effect(row)))).collect()
 }
 
 /// A text in which `|` is escaped, for a cell of a Markdown table.

@@ -5,7 +5,6 @@ use super::tables::{PARAMETERS, TABLES, VARIABLES};
 use super::*;
 use crate::flags::parsed::parsed_words;
 use std::fs;
-use wireup_flags::Flag;
 
 /// A command line, split as a shell does.
 fn words(line: &str) -> Vec<OsString> {

@@ -33,7 +33,11 @@ fn page() -> String {
         }
         for flag in listed {
             let heading = flag.heading();
-            let also = flag.names.iter().filter(|name| !is_in(&heading, name)).map(|name| format!("`{name}`"));
+            let also = flag
+                .names
+                .iter()
+                .filter(|name| !heading.split([' ', ',', '[']).any(|word| word == **name))
+                .map(|name| format!("`{name}`"));
             let also = also.collect::<Vec<_>>().join(", ");
             text.push_str(&format!("| `{heading}` | {also} | {} |\n", cell(&flag.explanation())));
         }
@@ -42,11 +46,6 @@ fn page() -> String {
         text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help(Help::All)));
     }
     text
-}
-
-/// Whether a flag's heading has this name already.
-fn is_in(shown: &str, name: &str) -> bool {
-    shown.split([' ', ',', '[']).any(|word| word == name)
 }
 
 /// A text in which the special characters of Markdown are escaped, for a cell of a table.

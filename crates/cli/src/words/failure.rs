@@ -111,8 +111,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was terminated; if it needs more time, raise --timeout",
-            seconds(*after_ns)
+            "the job reached its time limit of {} s and was terminated; if it needs more time, raise --timeout",
+            *after_ns as f64 / 1e9
         ),
         Cause::Interrupted { signal } => format!("the job was terminated by {}", signals::name(*signal)),
         Cause::Killed { by } => format!("the job was terminated by {by}"),
@@ -160,10 +160,6 @@ fn pmix_advice(fault: PmixFault) -> &'static str {
         PmixFault::NoRoom => "; free some space there, or set TMPDIR to a folder with enough space",
         PmixFault::Other => "; --pmix-library chooses another library",
     }
-}
-
-fn seconds(ns: u64) -> String {
-    format!("{} s", ns as f64 / 1e9)
 }
 
 const EPERM: i32 = 1;
@@ -252,8 +248,8 @@ fn reason(errno: i32) -> String {
     without_errnos(&std::io::Error::from_raw_os_error(errno).to_string())
 }
 
-/// The error that a rank wrote before it exited, in the format of torch's `@record`: a line that names the rank, then its
-/// traceback.
+/// The error that a rank wrote before it exited, in the format of torch's `@record`: a line that names the rank, then
+/// its traceback.
 pub fn rank_error_lines(error: &RankError) -> Vec<String> {
     let RankError { rank, host, text, .. } = error;
     let text = description(text);
