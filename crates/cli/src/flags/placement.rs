@@ -4,7 +4,6 @@ use super::mapping::{MapBy, RankBy, name_of};
 use super::parsed::{Parsed, Program};
 use crate::hosts::{self, Entry, Hosts};
 use wireup_coll::mapping::{self, Mapping, MappingError};
-use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 
@@ -121,16 +120,16 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
         (_, None, Slots::Unlimited) => mapping::evenly(nodes, job_size),
     };
     let blocks = numbered(blocks, parsed.rank_by.unwrap_or_default(), nodes as usize, job_size);
-    let placed = Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
+    Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
         MappingError::NodeTooFull { node, ranks } => format!(
             "node {node} would get {ranks} ranks, but at most {PPN_MAX} fit on one node; lower -n or use more nodes"
         ),
         other => cannot_place(&other),
     })?;
+    let counts = || fill(&blocks, nodes as usize, job_size).into_iter();
     match slots {
         Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, oversubscribe)?,
-        // The blocks fill the first node first, so no other node has more ranks.
-        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !oversubscribe => {
+        Slots::Alike(slots) if !oversubscribe && counts().any(|ranks| ranks > slots) => {
             return Err(match parsed.slots {
                 Some(_) => format!(
                     "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more \
@@ -430,6 +429,7 @@ mod tests {
         assert!(placed("-n 8 --ppn 5 --slots 4 ./a", 2).is_err());
         assert!(placed("-n 8 --slots 4 --map-by node ./a", 2).is_ok());
         assert!(placed("-n 9 --slots 4 --map-by node ./a", 2).is_err());
+        assert!(placed("-n 4 --slots 2 --rank-map 0,1,1,1 ./a", 2).is_err(), "node 1 would get 3 ranks");
         assert!(placed("-n 5 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 4 --ppn 1 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 65536 ./a", 1).expect_err("too full").contains("at most 65535 fit on one node"));
