@@ -10,7 +10,7 @@ mod voice;
 
 pub use failure::line as failure_line;
 pub use missing::{lines as missing_lines, sentence as missing_sentence};
-pub use profile::{Row, table};
+pub use profile::{phase_table, table};
 pub use signals::{interrupt, number as signal_number};
 pub use stall::{Stalls, stack_lines};
 pub use voice::Voice;
