@@ -83,7 +83,6 @@ pub fn run(line: &Line) -> Result<u8, String> {
     Ok(external::run_of_sources(PROGRAM, arguments))
 }
 
-/// The arguments of `wireup-simulate` that describe a job.
 fn arguments(resolved: &Resolved) -> Vec<String> {
     let (nodes, ranks) = (resolved.job.nodes.len().to_string(), resolved.job.job_size().to_string());
     [ADVISE, "--nodes", &nodes, "-n", &ranks, "--start", start(resolved)].map(str::to_owned).into()

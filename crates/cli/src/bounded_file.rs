@@ -4,18 +4,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The file's bytes.
-///
-/// # Errors
-/// The file cannot be read, or is longer than `bytes_max`; the text says which.
+/// The file's bytes; an error if it is longer than `bytes_max`.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     File::open(path).map_err(|error| error.to_string()).and_then(|file| read_open(file, bytes_max))
 }
 
-/// The bytes of an open file.
-///
-/// # Errors
-/// The errors of [`read`].
+/// As [`read`], of an open file.
 pub fn read_open(file: File, bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     match file.take(bytes_max + 1).read_to_end(&mut bytes) {

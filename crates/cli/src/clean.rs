@@ -53,15 +53,17 @@ const OWN_NAMESPACE: &str = "pid:[4026531836]";
 /// A file by device and number.
 type FileId = (u64, u64);
 
-/// One run of `wireup clean`: whether it only lists files, the bytes it has freed, and its errors.
+#[derive(Default)]
 struct Cleaning {
+    /// Whether files are only listed.
     is_dry: bool,
+    /// The bytes that were freed.
     bytes: u64,
     problems: Vec<String>,
 }
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let mut cleaning = Cleaning { is_dry: line.has(DRY_RUN), bytes: 0, problems: Vec::new() };
+    let mut cleaning = Cleaning { is_dry: line.has(DRY_RUN), ..Cleaning::default() };
     cleaning.staged().unwrap_or_else(|problem| cleaning.problems.push(problem));
     match fs::read_link("/proc/self/ns/pid") {
         Ok(namespace) if namespace == Path::new(OWN_NAMESPACE) => {
@@ -92,7 +94,6 @@ impl Cleaning {
         self.bytes += size;
     }
 
-    /// Removes the staged files that no job uses.
     fn staged(&mut self) -> Result<(), String> {
         let Some(store) = existing(Path::new(""))? else { return Ok(()) };
         for set in store.sets()? {
@@ -228,10 +229,9 @@ fn used(processes: &Path) -> io::Result<HashSet<FileId>> {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
             Err(error) => {
                 let number = process.file_name();
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("process {} cannot be examined ({error}), so nothing is removed", number.display()),
-                ));
+                let problem =
+                    format!("process {} cannot be examined ({error}), so nothing is removed", number.display());
+                return Err(io::Error::new(error.kind(), problem));
             }
             Ok(()) => {}
         }
@@ -258,7 +258,6 @@ fn may_use(process: &Path) -> bool {
     user() == 0 || users.split_whitespace().any(|uid| uid.parse() == Ok(user()))
 }
 
-/// Bytes of all files in a folder.
 fn size(path: &Path) -> u64 {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => {
@@ -282,23 +281,26 @@ mod tests {
             fs::write(cache.path().join(build).join("wireup"), "").expect("a file");
         }
         fs::write(cache.path().join("needs"), "").expect("a file");
-        let mut cleaning = Cleaning { is_dry: false, bytes: 0, problems: Vec::new() };
+        let mut cleaning = Cleaning::default();
         cleaning.all_but(cache.path(), &[cache.path().join("running/wireup")]).expect("it can be listed");
         assert!(cleaning.problems.is_empty(), "{:?}", cleaning.problems);
-        let left: Vec<_> = fs::read_dir(cache.path()).expect("a folder").flatten().map(|one| one.file_name()).collect();
-        assert_eq!(left, ["running"]);
+        assert_eq!(names(cache.path()), ["running"]);
     }
 
     fn cleaned(folder: &Path, is_dry: bool) -> Vec<String> {
-        let mut cleaning = Cleaning { is_dry, bytes: 0, problems: Vec::new() };
+        let mut cleaning = Cleaning { is_dry, ..Cleaning::default() };
         cleaning.memory(folder, Path::new("/proc")).expect("it can be listed");
         assert!(cleaning.problems.is_empty(), "{:?}", cleaning.problems);
-        let mut left: Vec<String> = fs::read_dir(folder)
-            .expect("a folder")
-            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
-            .collect();
-        left.sort();
-        left
+        names(folder)
+    }
+
+    /// The sorted names in a folder.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
+        names.sort();
+        names
     }
 
     #[test]
@@ -335,8 +337,7 @@ mod tests {
         let clean = |user: u32, line: &str| {
             fs::write(process.join("status"), format!("Uid:\t1\t{user}\t1\t1\n")).expect("its users");
             fs::write(process.join("maps"), format!("00-01 r--p 0 00:00 0\n{line}\n")).expect("its memory");
-            let mut cleaning = Cleaning { is_dry: false, bytes: 0, problems: Vec::new() };
-            cleaning.memory(folder.path(), &folder.path().join("proc")).expect("it can be listed");
+            Cleaning::default().memory(folder.path(), &folder.path().join("proc")).expect("it can be listed");
             path.exists()
         };
         let line = format!("7f00-7f01 rw-s 00000000 {major:02x}:{minor:02x} {}   /dev/shm/elsewhere", meta.ino());

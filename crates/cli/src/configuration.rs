@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -66,7 +66,6 @@ struct Configuration {
     forbidden: Vec<Forbidden>,
 }
 
-/// One line of a configuration file that sets a flag.
 #[derive(Debug)]
 struct Setting {
     flag: &'static Flag,
@@ -89,8 +88,8 @@ struct Forbidden {
 /// A file is wrong or not safe, or the user's file sets what the site forbids.
 pub fn load() -> Result<(), String> {
     let mut loaded = Configuration::default();
-    if let Some(user) = user_file() {
-        loaded.read(&user, rustix::process::geteuid().as_raw(), false)?;
+    if let Some(folder) = wireup_node::user_folder("XDG_CONFIG_HOME", ".config") {
+        loaded.read(&folder.join("wireup.toml"), rustix::process::geteuid().as_raw(), false)?;
     }
     let of_user = loaded.settings.len();
     loaded.read(Path::new(SITE), 0, true)?;
@@ -122,9 +121,6 @@ pub fn session() -> Result<Option<String>, String> {
 
 /// Adds values from the configuration files to a job that runs in no session: of flags that a session would decide
 /// (`DECIDED_BY_SESSION`), or whose values a session would have read from the files itself (`--preload`).
-///
-/// # Errors
-/// A value is wrong.
 pub fn complete_own(parsed: &mut Parsed) -> Result<(), String> {
     let Some(loaded) = LOADED.get() else { return Ok(()) };
     let of_session = DECIDED_BY_SESSION.iter().chain(&[PRELOAD]);
@@ -144,11 +140,6 @@ pub fn run(_: &Line) -> Result<u8, String> {
     Ok(0)
 }
 
-fn user_file() -> Option<PathBuf> {
-    Some(wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?.join("wireup.toml"))
-}
-
-/// The key of a flag in a configuration file.
 fn key(flag: &Flag) -> &'static str {
     flag.name().trim_start_matches('-')
 }

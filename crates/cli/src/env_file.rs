@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn refused(text: &str) -> String {
-        parse("vars", text.as_bytes()).expect_err(text).to_string()
+        parse("vars", text.as_bytes()).expect_err(text)
     }
 
     #[test]
@@ -99,20 +99,17 @@ mod tests {
 
     #[test]
     fn env_file_errors_name_the_line() {
-        assert_eq!(
-            refused("A=1\nfoo bar\n"),
-            "--env-file vars, line 2: write NAME=VALUE, with a name of letters, digits and _"
-        );
+        let expected = "--env-file vars, line 2: write NAME=VALUE, with a name of letters, digits and _";
+        assert_eq!(refused("A=1\nfoo bar\n"), expected);
         assert!(refused("A = 1").contains("line 1: write NAME=VALUE"));
         assert!(refused("1A=1").contains("write NAME=VALUE"));
         assert!(refused("export A").contains("write NAME=VALUE"));
         assert!(refused("A='x\n'").starts_with("--env-file vars, line 1: a quote is not closed"));
         assert!(refused("A=x y").contains("unexpected text after the value"));
         assert!(refused("A=\0").contains("a zero byte"));
-        assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("longer than 2 MiB"));
-        assert!(
-            read_file(Path::new("/no/such")).expect_err("no file").to_string().starts_with("--env-file /no/such: ")
-        );
+        assert!(read_file(Path::new("/dev/zero")).expect_err("endless").contains("longer than 2 MiB"));
+        let missing = read_file(Path::new("/no/such")).expect_err("no file");
+        assert!(missing.starts_with("--env-file /no/such: "), "{missing}");
     }
 
     proptest! {

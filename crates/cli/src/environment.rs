@@ -78,24 +78,15 @@ const MACHINE_NAMES: &[&str] = &[
     "WIREUP_SESSION",
 ];
 
-/// Whether a variable describes only this machine.
-fn is_of_machine(name: &[u8]) -> bool {
-    MACHINE_NAMES.iter().any(|machine| machine.as_bytes() == name)
-}
-
-/// Whether a variable describes an outer job.
 pub fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
-    // A fast test comes first: nearly all variables have another first letter than the variables of outer jobs.
-    matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W' | b'S' | b'F'))
-        && ((begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
-            || NAMES.iter().copied().flatten().any(|outer| outer.as_bytes() == name))
+    (begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
+        || NAMES.iter().copied().flatten().any(|outer| outer.as_bytes() == name)
 }
 
 /// The machines on which the ranks of a job run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reached {
-    /// The ranks run on this machine only.
     ThisMachine,
     /// Some ranks run on other machines.
     Elsewhere,
@@ -104,17 +95,17 @@ pub enum Reached {
     ByStep,
 }
 
-/// A variable: name and value.
 pub type Pair = (OsString, OsString);
 
 /// The variables of this environment that ranks may get: cleaned, more thoroughly if ranks run on other machines.
 pub fn inherited(all: &[Pair], reached: Reached) -> Vec<&Pair> {
     let in_step = all.iter().any(|(name, _)| name == STEP);
+    let is_among = |names: &[&str], name: &OsString| names.iter().any(|one| name == one);
     all.iter()
         .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
-        .filter(|(name, _)| reached == Reached::ThisMachine || !is_of_machine(name.as_bytes()))
-        .filter(|(name, _)| reached != Reached::ByStep || !devices::NAMES.iter().any(|device| name == device))
-        .filter(|(name, _)| !(in_step && STEP_NAMES.iter().any(|of_step| name == of_step)))
+        .filter(|(name, _)| reached == Reached::ThisMachine || !is_among(MACHINE_NAMES, name))
+        .filter(|(name, _)| reached != Reached::ByStep || !is_among(&devices::NAMES, name))
+        .filter(|(name, _)| !(in_step && is_among(STEP_NAMES, name)))
         .collect()
 }
 
@@ -132,12 +123,8 @@ pub fn job_env(inherited: &[&Pair], list: &EnvList, extra: &[Vec<u8>]) -> Vec<Ve
 /// The variables of one program, if programs inherit different ones: those that are listed and that the job does not
 /// set, then its own.
 pub fn program_env(inherited: &[&Pair], list: &EnvList, job: &[Vec<u8>], own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let is_set = |variable: &Vec<u8>| {
-        let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
-        job.iter().any(|set| set.starts_with(&variable[..name_end]))
-    };
     let mut env = job_env(inherited, list, &[]);
-    env.retain(|variable| !is_set(variable));
+    env.retain(|variable| !job.iter().any(|set| set.starts_with(name_of(variable))));
     own.into_iter().for_each(|variable| set(&mut env, variable));
     env
 }
@@ -195,10 +182,14 @@ fn joined(name: OsString, value: &OsStr) -> Vec<u8> {
     variable
 }
 
+/// The name of a variable with its `=`.
+fn name_of(variable: &[u8]) -> &[u8] {
+    &variable[..variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1)]
+}
+
 /// Sets a variable in an environment, instead of an earlier value.
 fn set(env: &mut Vec<Vec<u8>>, variable: Vec<u8>) {
-    let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
-    match env.iter_mut().find(|old| old.starts_with(&variable[..name_end])) {
+    match env.iter_mut().find(|old| old.starts_with(name_of(&variable))) {
         Some(old) => *old = variable,
         None => env.push(variable),
     }
@@ -208,10 +199,19 @@ fn set(env: &mut Vec<Vec<u8>>, variable: Vec<u8>) {
 mod tests {
     use super::*;
 
+    /// The given variables with the value 1.
+    fn variables(names: &[&str]) -> Vec<Pair> {
+        names.iter().map(|name| (name.into(), "1".into())).collect()
+    }
+
+    fn job_env_of(names: &[&str], reached: Reached, extra: &[&str]) -> Vec<String> {
+        let extra: Vec<Vec<u8>> = extra.iter().map(|variable| variable.as_bytes().to_vec()).collect();
+        let env = job_env(&inherited(&variables(names), reached), &EnvList::All, &extra);
+        env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII")).collect()
+    }
+
     fn cleaned(names: &[&str]) -> Vec<String> {
-        let all: Vec<Pair> = names.iter().map(|name| (name.into(), "1".into())).collect();
-        let env = job_env(&inherited(&all, Reached::ThisMachine), &EnvList::All, &[]);
-        env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII").replace("=1", "")).collect()
+        job_env_of(names, Reached::ThisMachine, &[]).iter().map(|variable| variable.replace("=1", "")).collect()
     }
 
     #[test]
@@ -239,13 +239,9 @@ mod tests {
     #[test]
     fn variables_of_this_machine_are_not_sent_to_other_hosts() {
         let names = ["HOME", "HOSTNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "SSH"];
-        let env = |reached| {
-            let all: Vec<Pair> = names.iter().map(|name| (OsString::from(name), OsString::new())).collect();
-            job_env(&inherited(&all, reached), &EnvList::All, &[b"HOST=h".to_vec()])
-        };
+        let env = |reached| job_env_of(&names, reached, &["HOST=h"]);
         assert_eq!(env(Reached::ThisMachine).len(), names.len() + 1);
-        let kept = [b"HOME=".to_vec(), b"XDG_DATA_HOME=".to_vec(), b"SSH=".to_vec(), b"HOST=h".to_vec()];
-        assert_eq!(env(Reached::Elsewhere), kept);
+        assert_eq!(env(Reached::Elsewhere), ["HOME=1", "XDG_DATA_HOME=1", "SSH=1", "HOST=h"]);
     }
 
     #[test]
@@ -262,36 +258,28 @@ mod tests {
 
     #[test]
     fn inherited_device_variables_are_not_passed_through_a_step() {
-        let all: [Pair; 1] = [("CUDA_VISIBLE_DEVICES".into(), "1".into())];
-        let env = |reached| job_env(&inherited(&all, reached), &EnvList::All, &[]);
-        assert_eq!(
-            (env(Reached::ByStep).len(), env(Reached::Elsewhere).len(), env(Reached::ThisMachine).len()),
-            (0, 1, 1)
-        );
-        let own = [b"CUDA_VISIBLE_DEVICES=7".to_vec()];
-        assert_eq!(job_env(&inherited(&all, Reached::ByStep), &EnvList::All, &own), own);
+        let env = |reached, own: &[&str]| job_env_of(&["CUDA_VISIBLE_DEVICES"], reached, own);
+        assert_eq!(env(Reached::ByStep, &[]), [""; 0]);
+        assert_eq!([env(Reached::Elsewhere, &[]).len(), env(Reached::ThisMachine, &[]).len()], [1, 1]);
+        assert_eq!(env(Reached::ByStep, &["CUDA_VISIBLE_DEVICES=7"]), ["CUDA_VISIBLE_DEVICES=7"]);
     }
 
     #[test]
     fn the_last_value_of_a_variable_wins() {
-        let all: [Pair; 2] = [("A".into(), "1".into()), ("AB".into(), "2".into())];
-        let inherited = inherited(&all, Reached::ThisMachine);
-        let env = job_env(&inherited, &EnvList::All, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
-        assert_eq!(env, [b"A=3".to_vec(), b"AB=2".to_vec(), b"C=5".to_vec()]);
+        let env = job_env_of(&["A", "AB"], Reached::ThisMachine, &["A=3", "C=4", "C=5"]);
+        assert_eq!(env, ["A=3", "AB=1", "C=5"]);
     }
 
     #[test]
     fn a_list_limits_what_is_inherited() {
-        let all: [Pair; 3] = [("A".into(), "1".into()), ("OMP_X".into(), "2".into()), ("B".into(), "3".into())];
+        let all = variables(&["A", "OMP_X", "B"]);
         let inherited = inherited(&all, Reached::ThisMachine);
         let only = EnvList::Only(vec!["A".into(), "OMP_*".into()]);
-        assert_eq!(
-            job_env(&inherited, &only, &[b"B=4".to_vec()]),
-            [b"A=1".to_vec(), b"OMP_X=2".to_vec(), b"B=4".to_vec()]
-        );
+        let expected = [b"A=1".to_vec(), b"OMP_X=1".to_vec(), b"B=4".to_vec()];
+        assert_eq!(job_env(&inherited, &only, &[b"B=4".to_vec()]), expected);
         assert_eq!(job_env(&inherited, &EnvList::None, &[]), [b""; 0]);
         let env = program_env(&inherited, &EnvList::All, &[b"A=9".to_vec()], vec![b"B=5".to_vec()]);
-        assert_eq!(env, [b"OMP_X=2".to_vec(), b"B=5".to_vec()]);
+        assert_eq!(env, [b"OMP_X=1".to_vec(), b"B=5".to_vec()]);
     }
 
     #[test]

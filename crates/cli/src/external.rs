@@ -21,9 +21,6 @@ pub fn run_of_sources(command: &str, args: impl Iterator<Item = OsString>) -> u8
 }
 
 /// The program of a command that must be built separately. `user`: the command or flag that needs it.
-///
-/// # Errors
-/// There is no such program.
 pub fn of_sources(command: &str, user: &str) -> Result<PathBuf, String> {
     find(command).ok_or_else(|| missing(user, command))
 }

@@ -76,7 +76,7 @@ pub fn overview() -> String {
 }
 
 #[cfg(test)]
-mod page;
+pub mod page;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ pub mod flags;
 
 use crate::front::NAMES;
 use crate::libraries::{self, STAGED, real_name};
-use crate::{complete, generate, out};
+use crate::{generate, out};
 use flags::{FRONT, PREFIX};
 use std::fmt::Display;
 use std::fs::{self, Permissions};
@@ -36,9 +36,9 @@ const HEADERS: [(&str, &str); 5] = [
 const SHARED: [(&str, &str, &str); 5] = [
     ("wireup", "nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c")),
     ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
-    ("bash-completion/completions", "wireup", complete::BASH),
-    ("zsh/site-functions", "_wireup", complete::ZSH),
-    ("fish/vendor_completions.d", "wireup.fish", complete::FISH),
+    ("bash-completion/completions", "wireup", generate::BASH),
+    ("zsh/site-functions", "_wireup", generate::ZSH),
+    ("fish/vendor_completions.d", "wireup.fish", generate::FISH),
 ];
 
 /// The program's file name in `bin`, to which the links next to it (`mpirun` and others) lead.
@@ -131,8 +131,7 @@ fn install(prefix: &Path) -> Result<Option<(PathBuf, Vec<String>)>, String> {
         }
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
-    let pages = generate::man_pages().into_iter().chain(tool_pages);
-    let pages: Vec<(String, String)> = pages.collect();
+    let pages: Vec<(String, String)> = generate::man_pages().into_iter().chain(tool_pages).collect();
     let pages = pages.iter().map(|(name, text)| ("man/man1", &**name, &**text));
     SHARED.into_iter().chain(pages).try_for_each(|(folder, name, text)| {
         let folder = share.join(folder);
@@ -142,7 +141,6 @@ fn install(prefix: &Path) -> Result<Option<(PathBuf, Vec<String>)>, String> {
     Ok(missing)
 }
 
-/// The manual page of a tool.
 fn page_of(name: &str, tool: &Path) -> Result<(String, String), String> {
     let page = Command::new(tool).arg("man").output().map_err(tried("run", tool))?;
     match page.status.success() {

@@ -16,8 +16,6 @@ pub enum JsonOutput {
 }
 
 impl JsonOutput {
-    /// # Errors
-    /// The file cannot be opened.
     pub fn open(to: &JsonTo) -> Result<JsonOutput, String> {
         let JsonTo::File(path) = to else { return Ok(JsonOutput::Stdout) };
         let file = output_file::open(path, Existing::Empty, 0o666).map_err(|error| out::unwritable(path, &error))?;
@@ -41,9 +39,6 @@ impl JsonOutput {
 
 /// Prints the result of a command: `text`, or `json` if the line has `--json`. With `--json=FILE`, `json` is written to
 /// the file, and `text` is printed.
-///
-/// # Errors
-/// There is no JSON, or the file cannot be written.
 pub fn print(
     line: &Line,
     json: impl FnOnce() -> Result<Value, String>,

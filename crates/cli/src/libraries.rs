@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 /// A library to which programs are not linked: the loader opens it for ranks on nodes that cannot make mounts.
 pub const STAGED: &str = "wireup-staged";
 
-/// The name of a library's file.
 pub fn real_name(library: &str) -> String {
     format!("lib{library}.so.0.0.0")
 }

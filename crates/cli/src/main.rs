@@ -19,7 +19,6 @@
 mod advise;
 mod bounded_file;
 mod clean;
-mod complete;
 mod configuration;
 mod doctor;
 mod env_file;
@@ -38,7 +37,6 @@ mod out;
 mod pmi;
 mod program;
 mod progress;
-mod rank_results;
 mod replay;
 #[cfg(test)]
 #[path = "../../../dev/fuzz/replay.rs"]
@@ -56,7 +54,7 @@ use session::{attach, down, jobs, kill, logs, status, up, why};
 use std::ffi::{OsStr, OsString};
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
-use wireup_flags::{Help, nearest};
+use wireup_flags::{Command, Help, Line, nearest};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
@@ -99,35 +97,52 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
     match command {
         "run" => run::main(args, process_ns),
         "mpiexec" | "mpirun" => front::main(command, args, process_ns),
-        "up" => flags::run_command(&up::COMMAND, args, |line| up::run(line, process_ns)),
-        "down" => flags::run_command(&down::COMMAND, args, down::run),
-        "status" => flags::run_command(&status::COMMAND, args, status::run),
-        "jobs" | "ps" => flags::run_command(&jobs::COMMAND, args, jobs::run),
-        "kill" => flags::run_command(&kill::COMMAND, args, kill::run),
-        "logs" => flags::run_command(&logs::COMMAND, args, logs::run),
-        "attach" => flags::run_command(&attach::COMMAND, args, attach::run),
-        "why" => flags::run_command(&why::COMMAND, args, why::run),
-        "stage" => flags::run_command(&stage::command::COMMAND, args, stage::command::run),
+        "up" => run_command(&up::COMMAND, args, |line| up::run(line, process_ns)),
+        "down" => run_command(&down::COMMAND, args, down::run),
+        "status" => run_command(&status::COMMAND, args, status::run),
+        "jobs" | "ps" => run_command(&jobs::COMMAND, args, jobs::run),
+        "kill" => run_command(&kill::COMMAND, args, kill::run),
+        "logs" => run_command(&logs::COMMAND, args, logs::run),
+        "attach" => run_command(&attach::COMMAND, args, attach::run),
+        "why" => run_command(&why::COMMAND, args, why::run),
+        "stage" => run_command(&stage::command::COMMAND, args, stage::command::run),
         "stacks" => wireup_node::stacks::main(args),
         "stage-node" => stage::node::main(args),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),
-        "doctor" => flags::run_command(&doctor::COMMAND, args, |line| doctor::run(line, process_ns)),
+        "doctor" => run_command(&doctor::COMMAND, args, |line| doctor::run(line, process_ns)),
         "doctor-rank" => wireup_node::doctor::rank(),
         "pmi" => pmi::main(args),
         "singleton" => pmi::singleton::main(args),
-        "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
-        "report" => flags::run_command(&report::COMMAND, args, report::run),
-        "generate" => flags::run_command(&generate::flags::COMMAND, args, generate::run),
-        "complete" => complete::main(args),
-        "install" => flags::run_command(&install::flags::COMMAND, args, install::run),
-        "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
-        "config" => flags::run_command(&configuration::COMMAND, args, configuration::run),
-        "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
+        "replay" => run_command(&replay::COMMAND, args, replay::run),
+        "report" => run_command(&report::COMMAND, args, report::run),
+        "generate" => run_command(&generate::flags::COMMAND, args, generate::run),
+        "complete" => generate::complete(args),
+        "install" => run_command(&install::flags::COMMAND, args, install::run),
+        "clean" => run_command(&clean::COMMAND, args, clean::run),
+        "config" => run_command(&configuration::COMMAND, args, configuration::run),
+        "advise" => run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),
         "help" | "--help" | "-h" => help(args),
         "version" | "--version" | "-V" => version(args),
         other => external::run(other, args).unwrap_or_else(|| out::fail(&unknown_command(other))),
+    }
+}
+
+/// Parses the words after a command's name, then runs it, or shows its help if that was requested. Returns the exit
+/// code.
+fn run_command(
+    command: &Command,
+    args: impl IntoIterator<Item = OsString>,
+    act: impl FnOnce(&Line) -> Result<u8, String>,
+) -> u8 {
+    match command.parse(args) {
+        Ok(Err(help)) => {
+            out::print(&command.help(help));
+            0
+        }
+        Ok(Ok(line)) => act(&line).unwrap_or_else(|problem| out::fail(&problem)),
+        Err(error) => out::fail(&error.to_string()),
     }
 }
 

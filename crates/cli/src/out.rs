@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::OnceLock;
 use wireup_proto::exit_code::{OURS, READER_GONE};
 
-/// The first failed write to standard output.
 static UNWRITTEN: OnceLock<Errno> = OnceLock::new();
 
 /// Writes to standard output, unchanged. [`finish`] reports a failure.

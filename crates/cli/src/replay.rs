@@ -27,7 +27,6 @@ different, 125 no recording.
     end: "",
 };
 
-/// Replays every file that the command line names.
 pub fn run(line: &Line) -> Result<u8, String> {
     let mut code = 0;
     for word in &line.words {

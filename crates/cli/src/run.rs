@@ -2,11 +2,9 @@
 
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::{self, Parsed, Stage};
-use crate::flags::placement::cannot_place;
 use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
-use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
 use crate::json_output::JsonOutput;
@@ -17,12 +15,11 @@ use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{advise, configuration, linked, out, rank_results, show};
+use crate::{advise, configuration, linked, out, show};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wireup_coll::Mapping;
 use wireup_coll::tree::Tree;
 use wireup_flags::JsonTo;
 use wireup_node::keeper::Keeper;
@@ -52,7 +49,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     }
 }
 
-/// Runs what a command line asks for.
 pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
     if parsed.session.is_none() && !parsed.no_session {
         parsed.session = session::of_variable();
@@ -66,8 +62,9 @@ pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
 fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
-    if let Some(calling) = session::find(&parsed)? {
-        let surroundings = look_around(&parsed)?;
+    let calling = session::find(&parsed)?;
+    let surroundings = look_around(&parsed)?;
+    if let Some(calling) = calling {
         let session = calling.finish(out::tell).map_err(|error| error.to_string())?;
         match session::session_nodes(&parsed, &surroundings, &session)? {
             Ok(session_nodes) => return in_session(parsed, surroundings, (session, session_nodes), process_ns, phases),
@@ -83,18 +80,15 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     let mut parsed = parsed;
     configuration::complete_own(&mut parsed)?;
     if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
-        let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
+        let resolved = resolved::resolve(parsed.clone(), surroundings.clone())?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
     }
     // Staging and gathering each run a job of their own, which needs a session: one is started for this run.
     if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
-        let surroundings = look_around(&parsed)?;
         let temporary = Temporary::start(&parsed, &surroundings, process_ns)?;
         return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
-    let surroundings = look_around(&parsed)?;
     let mut resolved = resolved::resolve(parsed, surroundings)?;
-    let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
     }
@@ -102,7 +96,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         resolved.isolates = isolates(resolved.session.containment);
     }
     let reach = Reach::OneShot(Box::new(resolved.session.clone()));
-    if !announce(&resolved, &mapping)? {
+    if !announce(&resolved)? {
         return Ok(0);
     }
     Ok(start(resolved, reach, None, process_ns, phases))
@@ -120,7 +114,6 @@ fn isolates(containment: Containment) -> bool {
     })
 }
 
-/// Runs a job of a standing session.
 fn in_session(
     parsed: Parsed,
     surroundings: Surroundings,
@@ -134,15 +127,14 @@ fn in_session(
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
     let parsed = if detach { Parsed { stdin: Some(StdinTarget::None), ..parsed } } else { parsed };
-    let session_nodes = match session_placement::request(&parsed, &surroundings, &session_nodes)? {
+    let session_nodes = match resolved::seat_request(&parsed, &surroundings, &session_nodes)? {
         Some(request) => {
             let by = request.by;
             session_nodes.limited_to(&session.seats(request).map_err(|error| error.to_string())?, by)
         }
         None => session_nodes,
     };
-    let mut resolved = resolved::resolve_in(session_nodes, parsed, surroundings)?;
-    let mapping = mapping(&resolved)?;
+    let mut resolved = resolved::resolve_in(Some(session_nodes), parsed, surroundings)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
@@ -151,7 +143,7 @@ fn in_session(
         ));
     }
     // Warnings are printed before detaching, while standard error is still the terminal.
-    if !announce(&resolved, &mapping)? {
+    if !announce(&resolved)? {
         return Ok(0);
     }
     if let Some(stage) = resolved.flags.stage.take_if(|stage| stage.auto) {
@@ -208,25 +200,19 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
     ))
 }
 
-fn mapping(resolved: &Resolved) -> Result<Mapping, String> {
-    let nodes = resolved.job.nodes.len() as u32;
-    let mapping = Mapping::new(&resolved.job.blocks, resolved.job.job_size(), nodes);
-    mapping.map_err(|error| cannot_place(&error))
-}
-
 /// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
-fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
+fn announce(resolved: &Resolved) -> Result<bool, String> {
     for warning in resolved.warnings.iter().chain(&shared_places(resolved)) {
         out::tell(warning);
     }
     if resolved.flags.dry_run {
         if let Some(to) = &resolved.flags.json {
-            JsonOutput::open(to)?.write(&rank_results::map(resolved, mapping))?;
+            JsonOutput::open(to)?.write(&show::map_json(resolved))?;
             if *to == JsonTo::Stdout {
                 return Ok(false);
             }
         }
-        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping).join("\n")));
+        out::print(&format!("{}{}\n", show::map(resolved), show::choices(resolved).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
             let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
@@ -243,10 +229,10 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         return Ok(false);
     }
     if resolved.flags.display_map {
-        out::print_err(&show::map(resolved, mapping));
+        out::print_err(&show::map(resolved));
     }
     if resolved.flags.verbose {
-        show::choices(resolved, mapping).iter().for_each(|line| out::tell(line));
+        show::choices(resolved).iter().for_each(|line| out::tell(line));
     }
     Ok(true)
 }
@@ -279,7 +265,6 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     })
 }
 
-/// The files that are gathered after the job.
 fn gather<'a>(resolved: &'a Resolved, base: &'a Path) -> stage::Gather<'a> {
     let Resolved { flags, job, session, .. } = resolved;
     stage::Gather { rules: &flags.stage_out, job, session, base, verbose: flags.verbose }
@@ -385,7 +370,6 @@ struct Profiles {
     results: Option<JsonOutput>,
     trace: Option<(File, PathBuf)>,
     report: Option<Report>,
-    /// Whether the report shows what a simulation expects.
     expects: bool,
 }
 
@@ -414,12 +398,12 @@ impl Profiles {
                 (JsonOutput::Stdout, Some(true)) => out::print("\n"),
                 _ => {}
             }
-            to.write(&rank_results::json(&resolved, &mapping(&resolved)?, outcome))
+            to.write(&show::results_json(&resolved, outcome))
         });
         if self.trace.is_none() && self.report.is_none() {
             return results;
         }
-        let trace = Trace::new(about(resolved)?, &outcome.stamps, phases, &outcome.traces);
+        let trace = Trace::new(about(resolved), &outcome.stamps, phases, &outcome.traces);
         let traced = self.trace.map_or(Ok(()), |(file, path)| {
             out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
             trace.write(file).map_err(|error| out::unwritable(&path, &error))?;
@@ -431,17 +415,15 @@ impl Profiles {
     }
 }
 
-/// The description of the run in a trace.
-fn about(mut resolved: Resolved) -> Result<About, String> {
+fn about(mut resolved: Resolved) -> About {
     resolved.isolates = isolates(resolved.session.containment);
-    let settings = show::choices(&resolved, &mapping(&resolved)?);
-    Ok(About {
+    About {
         wireup: env!("CARGO_PKG_VERSION").to_owned(),
         program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
-        settings,
+        settings: show::choices(&resolved),
         fanout: resolved.session.fanout,
         start: advise::start(&resolved).to_owned(),
         in_session: resolved.in_session,
         simulated: None,
-    })
+    }
 }

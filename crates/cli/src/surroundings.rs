@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use wireup_os::bind::Machine;
-use wireup_os::{process, pty};
+use wireup_os::{process, pty, random};
 use wireup_wire::job::{Limit, Resource};
 
 /// The limits that are passed on to ranks, with their names in the system call.
@@ -40,9 +40,7 @@ pub struct Surroundings {
     pub cwd: Result<PathBuf, String>,
     pub env: Vec<(OsString, OsString)>,
     pub umask: u32,
-    /// Soft limits, as inherited.
     pub limits: Vec<Limit>,
-    /// The path of this program.
     pub program: String,
     /// Addresses of this machine, if they are needed.
     pub addresses: Vec<IpAddr>,
@@ -60,11 +58,12 @@ impl Surroundings {
         Ok(Surroundings {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: process::own_pid(),
-            tag: u32::from_le_bytes(random()?),
-            secret: u128::from_le_bytes(random()?),
+            tag: u32::from_le_bytes(random::bytes()?),
+            secret: u128::from_le_bytes(random::bytes()?),
             machine: Machine::this()?,
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
             umask: read_umask(),
+            // A sandbox may refuse `prlimit64`.
             limits: LIMITS.into_iter().filter_map(read_limit).collect(),
             program: program.unwrap_or_else(|| PROGRAM.to_owned()),
             addresses: if with_addresses(&env) { hosts::addresses() } else { Vec::new() },
@@ -83,7 +82,6 @@ impl Surroundings {
     }
 }
 
-/// A soft limit, as inherited; `None`: a sandbox refuses `prlimit64`.
 fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Option<Limit> {
     Some(Limit { resource, soft: process::limit(rlimit).ok()?.current.unwrap_or(u64::MAX) })
 }
@@ -93,13 +91,6 @@ fn read_umask() -> u32 {
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);
     mask.bits()
-}
-
-fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    // The call never returns fewer bytes than requested, up to 256.
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes)
 }
 
 /// The size of the terminal on standard output, else on standard input.

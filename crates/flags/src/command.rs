@@ -2,7 +2,6 @@
 
 use crate::value::Value;
 
-/// A command of `wireup`.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     /// The command's name, as typed after `wireup`.
@@ -68,12 +67,10 @@ pub enum Takes {
 }
 
 impl Flag {
-    /// A flag without a value.
     pub const fn switch(names: &'static [&'static str], help: &'static str) -> Flag {
         Flag { names, takes: Takes::Nothing, help, default: None, is_advanced: false }
     }
 
-    /// A flag with a value of this name.
     pub const fn value(names: &'static [&'static str], value: &'static str, help: &'static str) -> Flag {
         Flag { takes: Takes::Word(value), ..Flag::switch(names, help) }
     }
@@ -109,5 +106,12 @@ impl Command {
 
     pub(crate) fn listed(&self) -> impl Iterator<Item = &'static Flag> + use<> {
         self.flags().filter(|flag| !flag.is_hidden())
+    }
+}
+
+#[cfg(test)]
+impl Command {
+    pub(crate) const fn example(words: Words, sections: &'static [Section]) -> Command {
+        Command { name: "try", purpose: "try it", intro: "", words, sections, end: "" }
     }
 }

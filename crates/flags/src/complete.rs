@@ -61,8 +61,7 @@ mod tests {
     const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, OUTPUT, HIDDEN] }];
 
     fn complete(words: Words, line: &str) -> Completion {
-        let command = Command { name: "try", purpose: "", intro: "", words, sections: SECTIONS, end: "" };
-        command.complete(line.split(' ').map(OsString::from).collect())
+        Command::example(words, SECTIONS).complete(line.split(' ').map(OsString::from).collect())
     }
 
     #[test]

@@ -9,7 +9,6 @@ const WIDTH: usize = 118;
 /// How much `--help` and `--help-all` show of a command's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Help {
-    /// The flags that most users need.
     Usual,
     All,
 }
@@ -53,7 +52,6 @@ impl Flag {
         format!("{}{value}", names.join(", "))
     }
 
-    /// The help with the default.
     pub fn explanation(&self) -> String {
         match self.default {
             Some(default) => format!("{} (default: {default}).", self.help.trim_end_matches('.')),
@@ -110,15 +108,8 @@ mod tests {
             Section { title: "Hidden", flags: &[Flag::switch(&["--other"], "")] },
             Section { title: "Advanced", flags: &[Flag::switch(&["--odder"], "Odder.").advanced()] },
         ];
-        let words = Words::Named(&[]);
-        let command = Command {
-            name: "try",
-            purpose: "try it",
-            intro: "\n  wireup try\n",
-            words,
-            sections: SECTIONS,
-            end: "\nEnd.\n",
-        };
+        let command = Command::example(Words::Named(&[]), SECTIONS);
+        let command = Command { intro: "\n  wireup try\n", end: "\nEnd.\n", ..command };
         let usual = "wireup try: try it.\n\n  wireup try\n\nFlags:\n  -l, --label             Label lines.\n  \
                      --rounds N              Rounds (default: 5).\n  --pty [RANK]            A terminal.\n\n2 more \
                      flags, for special cases: wireup try --help-all\n\nEnd.\n";

@@ -127,12 +127,9 @@ mod tests {
     fn a_page_has_every_listed_flag_and_keeps_examples_as_they_are() {
         const FLAGS: &[Flag] = &[Flag::value(&["--rounds", "-r"], "N", "Rounds.").or("5"), Flag::switch(&["--x"], "")];
         let command = Command {
-            name: "try",
-            purpose: "try it",
             intro: "\n  wireup try   one\n  .dotted\n\nIt tries.\n'Quoted'.\n",
-            words: Words::Named(&["JOB"]),
-            sections: &[Section { title: "Flags", flags: FLAGS }],
             end: "\nEnd.\n",
+            ..Command::example(Words::Named(&["JOB"]), &[Section { title: "Flags", flags: FLAGS }])
         };
         let page = command.man("wireup 1").render();
         let body = page.split_once(".TH").expect("a title").1;
@@ -148,21 +145,12 @@ mod tests {
     #[test]
     fn a_program_has_a_section_for_each_of_its_commands() {
         const FLAGS: &[Flag] = &[Flag::switch(&["--x"], "Do x.")];
-        let program = Command {
-            name: "measure",
-            purpose: "measure it",
-            intro: "\nIt measures.\n",
-            words: Words::Program,
-            sections: &[],
-            end: "",
-        };
+        let program = Command { name: "measure", intro: "\nIt measures.\n", ..Command::example(Words::Program, &[]) };
         let part = Command {
             name: "measure links",
             purpose: "time links",
             intro: "\nIt times.\n",
-            words: Words::Named(&[]),
-            sections: &[Section { title: "Flags", flags: FLAGS }],
-            end: "",
+            ..Command::example(Words::Named(&[]), &[Section { title: "Flags", flags: FLAGS }])
         };
         let page = program.man_with(&[&part], "wireup 1").render();
         let body = page.split_once(".SH SYNOPSIS").expect("a synopsis").1;

@@ -2,11 +2,9 @@
 
 use crate::command::{Command, Flag, Takes, Words};
 use crate::error::Error;
-use crate::foreign;
 use crate::help::Help;
-use crate::json::{JSON, is_json_file};
-use crate::line::{Given, Line};
-use crate::nearest::nearest;
+use crate::hints::{foreign_hint, nearest};
+use crate::line::{Given, JSON, Line, is_json_file};
 use crate::value::Value;
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
@@ -42,13 +40,12 @@ impl Command {
                 }
             }
         }
-        match self.words {
-            Words::Named(names) => match names.get(line.words.len()) {
-                Some(word) if !word.starts_with('[') => Err(Error::MissingWord { command: self.name, word }),
-                _ => Ok(Ok(line)),
-            },
-            Words::Program => Ok(Ok(line)),
+        if let Words::Named(names) = self.words
+            && let Some(word) = names.get(line.words.len()).filter(|word| !word.starts_with('['))
+        {
+            return Err(Error::MissingWord { command: self.name, word });
         }
+        Ok(Ok(line))
     }
 
     /// Parses one flag, whose first word is `word`, with its value from `words`, or finds the help that it requests.
@@ -107,7 +104,7 @@ impl Command {
         {
             return Ok((flag, letter.to_owned(), Some(digits.into())));
         }
-        if let Some(hint) = foreign::hint(name, |ours| self.find(ours).is_some()) {
+        if let Some(hint) = foreign_hint(name, |ours| self.find(ours).is_some()) {
             return Err(Error::Foreign { flag: typed, hint });
         }
         let names = || self.listed().chain([HELP]).flat_map(|flag| flag.names).filter(|name| name.len() > 2);
@@ -175,13 +172,9 @@ mod tests {
     const QUIET: Flag = Flag::switch(&["--quiet"], "");
     const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, LABEL, PTY, ROUNDS, QUIET, JSON] }];
 
-    const fn command(words: Words) -> Command {
-        Command { name: "try", purpose: "try it", intro: "", words, sections: SECTIONS, end: "" }
-    }
-
-    const RUN: Command = command(Words::Program);
-    const KILL: Command = command(Words::Named(&["JOB", "[CODE]"]));
-    const REPLAY: Command = command(Words::Named(&["FILE..."]));
+    const RUN: Command = Command::example(Words::Program, SECTIONS);
+    const KILL: Command = Command::example(Words::Named(&["JOB", "[CODE]"]), SECTIONS);
+    const REPLAY: Command = Command::example(Words::Named(&["FILE..."]), SECTIONS);
 
     fn parsed(command: &Command, line: &str) -> Result<Result<Line, Help>, String> {
         command.parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())

@@ -37,10 +37,6 @@ impl<T> Slot<T> for Vec<T> {
     }
 }
 
-/// Reads a value and writes it into its slot.
-///
-/// # Errors
-/// The value is not what the flag expects.
 pub fn write<T>(
     slot: &mut impl Slot<T>,
     value: &Value,
@@ -136,8 +132,7 @@ mod tests {
         IGNORED = Flag::switch(&["--ignored"], "");
     }
 
-    const TRY: Command =
-        Command { name: "try", purpose: "", intro: "", words: Words::Named(&[]), sections: SECTIONS, end: "" };
+    const TRY: Command = Command::example(Words::Named(&[]), SECTIONS);
 
     fn values(line: &str) -> Result<Values, String> {
         let line = TRY.parse(line.split_whitespace().map(Into::into)).map_err(|error| error.to_string())?;

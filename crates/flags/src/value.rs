@@ -1,7 +1,7 @@
 //! The value of a flag, read in the form that the flag expects.
 
 use crate::error::Error;
-use crate::nearest::nearest;
+use crate::hints::nearest;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,6 @@ impl Value {
         self.number_in(1, u32::MAX)
     }
 
-    /// A whole number from `min` to `max`.
     pub fn number_in(&self, min: u32, max: u32) -> Result<u32, Error> {
         let number =
             self.word.to_str().and_then(|text| text.parse().ok()).filter(|number| (min..=max).contains(number));
@@ -75,7 +74,6 @@ impl Value {
         }
     }
 
-    /// One of a fixed list of words.
     pub fn choice<T: Copy>(&self, list: &[(&'static str, T)]) -> Result<T, Error> {
         let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
         let advice = match names.split_last() {

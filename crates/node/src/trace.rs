@@ -25,8 +25,8 @@ pub struct Phase {
 }
 
 impl Phase {
-    pub fn new(name: &str, from_ns: u64, to_ns: u64, remark: impl Into<String>) -> Phase {
-        Phase { name: name.to_owned(), from_ns, to_ns, remark: remark.into(), parts: Vec::new(), nodes: Vec::new() }
+    pub fn new(name: impl Into<String>, from_ns: u64, to_ns: u64, remark: impl Into<String>) -> Phase {
+        Phase { name: name.into(), from_ns, to_ns, remark: remark.into(), parts: Vec::new(), nodes: Vec::new() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::mapping::MapBy;
 use super::parsed::Parsed;
-use crate::hosts::allocation::{self, Allocation, Env};
+use crate::hosts::allocation::{self, Allocation, Env, Node};
 use crate::hosts::{self, Entry, Hosts, Names};
 use crate::surroundings::Surroundings;
 
@@ -59,8 +59,11 @@ pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Cho
     if let Some(refused) = &allocation.refused {
         return Err(refused.clone());
     }
-    let entries =
-        if parsed.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(parsed, &allocation)) };
+    let bare = |node: &Node| Entry { name: node.name.clone(), slots: None, slots_max: None };
+    let entries = match parsed.slots {
+        Some(_) => allocation.nodes.iter().map(bare).collect(),
+        None => allocation.entries(wanted(parsed, &allocation)),
+    };
     let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
     let slots_of = parsed.slots.is_none().then(|| words(Some(&allocation)));
     let hosts = Hosts { slots_of, ..sum(entries, parsed, surroundings, Some(&allocation))? };
@@ -69,7 +72,6 @@ pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Cho
 
 /// The hosts that the user named, and where they were named.
 fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, String> {
-    let mut entries = Vec::new();
     match (parsed.hosts.is_empty(), parsed.host_files.is_empty()) {
         (true, true) => {}
         (false, false) => return Err("--hosts and --hostfile cannot be combined; leave one of them out".into()),
@@ -80,23 +82,15 @@ fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, Stri
                     .into(),
             );
         }
-        (false, true) => {
-            return Ok(Some((hosts::list_of_flags(&parsed.hosts)?, HOSTS.into())));
-        }
+        (false, true) => return Ok(Some((hosts::list_of_flags(&parsed.hosts)?, HOSTS.into()))),
         (true, false) => {
-            for file in &parsed.host_files {
-                entries.extend(hosts::read_file(file)?);
-            }
-            return Ok(Some((entries, HOST_FILE.into())));
+            let files = parsed.host_files.iter().map(|file| hosts::read_file(file));
+            return Ok(Some((files.collect::<Result<Vec<_>, _>>()?.concat(), HOST_FILE.into())));
         }
     }
-    match env.get(VARIABLE).filter(|_| parsed.virtual_nodes.is_none()) {
-        None => Ok(None),
-        Some(text) => {
-            let entries = hosts::list(text).map_err(|problem| format!("{VARIABLE}: {problem}"))?;
-            Ok(Some((entries, VARIABLE.into())))
-        }
-    }
+    let Some(text) = env.get(VARIABLE).filter(|_| parsed.virtual_nodes.is_none()) else { return Ok(None) };
+    let entries = hosts::list(text).map_err(|problem| format!("{VARIABLE}: {problem}"))?;
+    Ok(Some((entries, VARIABLE.into())))
 }
 
 /// Named hosts, looked up in the allocation.
@@ -123,11 +117,6 @@ fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, parsed: &Par
     Within { entries, step: allocation.step_program(), has_slots }
 }
 
-fn bare(allocation: &Allocation) -> Vec<Entry> {
-    allocation.nodes.iter().map(|node| Entry { name: node.name.clone(), slots: None, slots_max: None }).collect()
-}
-
-/// The number of ranks that the user asked for.
 fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
     let per_node = match parsed.map.by {
         Some(MapBy::Ppr(ranks)) => Some(ranks),

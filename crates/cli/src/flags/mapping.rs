@@ -83,7 +83,6 @@ pub fn is_object(word: &str) -> bool {
     OBJECTS.iter().any(|(name, _)| *name == word)
 }
 
-/// The name of an object in messages.
 pub fn name_of(object: Object) -> &'static str {
     OBJECTS.iter().find(|(_, known)| *known == object).map_or("", |(name, _)| name)
 }
@@ -261,10 +260,8 @@ mod tests {
     fn a_binding_is_an_object_a_number_of_them_or_lists() {
         let bound = |word: &str| bind_to(&value(word)).expect(word);
         assert_eq!(bound("core:2").to, Some(BindTo::To { object: Object::Core, count: 2 }));
-        assert_eq!(
-            bound("hwthread:overload-allowed"),
-            Bind { to: Some(BindTo::To { object: Object::Thread, count: 1 }), overload: true }
-        );
+        let expected = Bind { to: Some(BindTo::To { object: Object::Thread, count: 1 }), overload: true };
+        assert_eq!(bound("hwthread:overload-allowed"), expected);
         assert_eq!(bound(":overload-allowed"), Bind { to: None, overload: true });
         assert_eq!(bound("user:0+2,1,4-5").to, Some(BindTo::Lists(vec!["0,2".into(), "1".into(), "4-5".into()])));
         for wrong in ["cores", "core:x", "user:a", "user:", "core:0"] {

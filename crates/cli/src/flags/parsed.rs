@@ -13,9 +13,6 @@ use std::path::Path;
 use wireup_flags::{Given, Help, Line};
 
 /// Parses the words after `wireup run`; or finds the help that they request.
-///
-/// # Errors
-/// The words are no command line of `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Result<Parsed, Help>, String> {
     let all: Vec<OsString> = args.into_iter().collect();
     let mut words = all.iter().cloned().peekable();
@@ -33,9 +30,6 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Result<Parsed, 
 
 impl Parsed {
     /// A line for each program, out of these words of the command line of `command`.
-    ///
-    /// # Errors
-    /// A value is wrong, a program is missing, or a flag stands where it cannot apply.
     pub fn of_lines(lines: Vec<Line>, words: &[OsString], command: &str) -> Result<Parsed, String> {
         let alone = lines.len() == 1;
         let (mut programs, mut whole) = (Vec::with_capacity(lines.len()), Line::default());

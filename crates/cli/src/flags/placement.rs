@@ -1,11 +1,9 @@
 //! The number of ranks and the node of each.
 
 use super::mapping::{MapBy, RankBy, name_of};
-use super::parsed::Parsed;
-use super::program_hosts;
-use crate::hosts::Hosts;
+use super::parsed::{Parsed, Program};
+use crate::hosts::{self, Entry, Hosts};
 use wireup_coll::mapping::{self, Mapping, MappingError};
-use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 
@@ -38,18 +36,17 @@ impl Places<'_> {
     }
 }
 
-/// The number of ranks of each program.
 pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, String> {
     let by_default = places.ranks(parsed.ppn.or(ppr(parsed)));
     let alone = parsed.programs.len() == 1;
-    let apart = program_hosts::are_apart(parsed);
+    let apart = have_own_hosts(parsed);
     let mut total = 0;
     let mut ranks = Vec::with_capacity(parsed.programs.len());
     for (index, program) in parsed.programs.iter().enumerate() {
         let asked = match program.flags.ranks {
             Some(ranks) => u64::from(ranks),
             None if alone => by_default,
-            None if apart && !program.flags.hosts.is_empty() => program_hosts::ranks(program).unwrap_or(0),
+            None if apart && !program.flags.hosts.is_empty() => stated_ranks(program).unwrap_or(0),
             None => {
                 let program = program.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
                 return Err(format!(
@@ -74,9 +71,9 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, String
 pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Block>, String> {
     let job_size = ranks.iter().sum();
     if let Places::Hosts(hosts) = places
-        && program_hosts::are_apart(parsed)
+        && have_own_hosts(parsed)
     {
-        return program_hosts::blocks(parsed, ranks, hosts);
+        return blocks_of_programs(parsed, ranks, hosts);
     }
     let nodes = places.nodes();
     if let Some(per_node) = ppr(parsed) {
@@ -123,16 +120,16 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
         (_, None, Slots::Unlimited) => mapping::evenly(nodes, job_size),
     };
     let blocks = numbered(blocks, parsed.rank_by.unwrap_or_default(), nodes as usize, job_size);
-    let placed = Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
+    Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
         MappingError::NodeTooFull { node, ranks } => format!(
             "node {node} would get {ranks} ranks, but at most {PPN_MAX} fit on one node; lower -n or use more nodes"
         ),
         other => cannot_place(&other),
     })?;
+    let counts = || fill(&blocks, nodes as usize, job_size).into_iter();
     match slots {
         Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, oversubscribe)?,
-        // The blocks fill the first node first, so no other node has more ranks.
-        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !oversubscribe => {
+        Slots::Alike(slots) if !oversubscribe && counts().any(|ranks| ranks > slots) => {
             return Err(match parsed.slots {
                 Some(_) => format!(
                     "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more \
@@ -149,7 +146,6 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
     Ok(blocks)
 }
 
-/// The message that the ranks do not fit the mapping.
 pub fn cannot_place(error: &MappingError) -> String {
     format!("the ranks cannot be placed: {error}; choose another --map-by")
 }
@@ -295,6 +291,74 @@ fn ppr(parsed: &Parsed) -> Option<u32> {
     }
 }
 
+/// Whether the programs of a job may have different hosts: a program after the first one names hosts. Otherwise the
+/// hosts of the first program apply to all programs.
+fn have_own_hosts(parsed: &Parsed) -> bool {
+    parsed.programs.iter().skip(1).any(|program| !program.flags.hosts.is_empty())
+}
+
+/// The number of ranks of a program without `-n`: the sum of its slots, one for each host without a number.
+fn stated_ranks(program: &Program) -> Option<u64> {
+    let entries = own_entries(program).ok().filter(|entries| !entries.is_empty())?;
+    Some(entries.iter().map(|entry| u64::from(entry.slots.unwrap_or(1))).sum())
+}
+
+/// The blocks of programs with hosts of their own, one after another: `-n 1 --host a ./x : -n 4 --host b,c ./y`.
+///
+/// The job gets all nodes that are named. If a program states slots for its hosts, its ranks fill them; otherwise its
+/// ranks are divided evenly among its hosts. A program that names no hosts uses all nodes.
+fn blocks_of_programs(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block>, String> {
+    let all: Vec<u32> = (0..hosts.list.len() as u32).collect();
+    let mut order = hosts.order.as_slice();
+    let mut blocks = Vec::new();
+    for (program, &ranks) in parsed.programs.iter().zip(ranks) {
+        let entries = own_entries(program)?;
+        let Some((own, rest)) = order.split_at_checked(entries.len()) else {
+            return Err("--nolocal contradicts hosts of one program; leave one of them out".into());
+        };
+        order = rest;
+        if entries.is_empty() {
+            add_ranks(&all, &mapping::evenly(all.len() as u32, ranks), ranks, &mut blocks);
+            continue;
+        }
+        let places = match entries.iter().any(|entry| entry.slots.is_some()) {
+            false => mapping::evenly(own.len() as u32, ranks),
+            true => {
+                let slots: Vec<u32> = entries.iter().map(|entry| entry.slots.unwrap_or(1)).collect();
+                let room: u64 = slots.iter().map(|&slots| u64::from(slots)).sum();
+                if u64::from(ranks) > room && !parsed.may_oversubscribe() {
+                    return Err(hosts.refusal(ranks, room, own.len()));
+                }
+                mapping::by_slot(&slots, ranks)
+            }
+        };
+        add_ranks(own, &places, ranks, &mut blocks);
+    }
+    Ok(blocks)
+}
+
+fn own_entries(program: &Program) -> Result<Vec<Entry>, String> {
+    match program.flags.hosts.is_empty() {
+        true => Ok(Vec::new()),
+        false => hosts::list_of_flags(&program.flags.hosts),
+    }
+}
+
+/// Adds `ranks` ranks, placed by `places` on these nodes.
+fn add_ranks(nodes: &[u32], places: &[Block], ranks: u32, blocks: &mut Vec<Block>) {
+    let mut left = ranks;
+    for place in places.iter().cycle() {
+        for &first_node in &nodes[place.first_node as usize..(place.first_node + place.nodes) as usize] {
+            let ppn = place.ppn.min(left);
+            if ppn == 0 {
+                return;
+            }
+            blocks.push(Block { first_node, nodes: 1, ppn });
+            left -= ppn;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,8 +388,8 @@ mod tests {
 
     fn placed_on(line: &str, places: Places) -> Result<Vec<(u32, u32, u32)>, String> {
         let parsed = parsed(line);
-        let ranks = ranks_per_app(&parsed, places).map_err(|error| error.to_string())?;
-        let blocks = blocks(&parsed, &ranks, places).map_err(|error| error.to_string())?;
+        let ranks = ranks_per_app(&parsed, places)?;
+        let blocks = blocks(&parsed, &ranks, places)?;
         Ok(blocks.into_iter().map(|block| (block.first_node, block.nodes, block.ppn)).collect())
     }
 
@@ -339,11 +403,9 @@ mod tests {
 
     #[test]
     fn rank_counts_are_bounded() {
-        let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds").to_string();
-        assert_eq!(
-            refused("-n 4194304 ./a : -n 1 ./b"),
-            "4194305 ranks are too many; a job can have at most 4194304; lower -n"
-        );
+        let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds");
+        let expected = "4194305 ranks are too many; a job can have at most 4194304; lower -n";
+        assert_eq!(refused("-n 4194304 ./a : -n 1 ./b"), expected);
         assert!(refused("-n 1 ./a : ./b").starts_with("program 2 (./b) has no -n"));
     }
 
@@ -367,6 +429,7 @@ mod tests {
         assert!(placed("-n 8 --ppn 5 --slots 4 ./a", 2).is_err());
         assert!(placed("-n 8 --slots 4 --map-by node ./a", 2).is_ok());
         assert!(placed("-n 9 --slots 4 --map-by node ./a", 2).is_err());
+        assert!(placed("-n 4 --slots 2 --rank-map 0,1,1,1 ./a", 2).is_err(), "node 1 would get 3 ranks");
         assert!(placed("-n 5 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 4 --ppn 1 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 65536 ./a", 1).expect_err("too full").contains("at most 65535 fit on one node"));
@@ -413,5 +476,22 @@ mod tests {
         assert_eq!(on_hosts("a:2,b:2", "-n 3 --map-by node ./p"), Ok(vec![(0, 2, 1)]));
         assert_eq!(on_hosts("a:1,b:3,c:2", "--map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1), (1, 1, 1)]));
         assert_eq!(on_hosts("a:1,b:3,c:2", "-n 4 --map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1)]));
+    }
+
+    fn programs_placed(line: &str) -> Result<Vec<(u32, u32)>, String> {
+        let parsed = parsed(line);
+        assert!(have_own_hosts(&parsed), "{line}");
+        let blocks = placed_on(line, Places::Hosts(&hosts(&parsed.hosts.join(","), None)))?;
+        Ok(blocks.into_iter().map(|(first_node, _, ppn)| (first_node, ppn)).collect())
+    }
+
+    #[test]
+    fn each_program_runs_on_its_own_hosts() {
+        assert_eq!(programs_placed("-n 1 --host a ./x : -n 4 --host b,c ./y"), Ok(vec![(0, 1), (1, 2), (2, 2)]));
+        assert_eq!(programs_placed("-n 2 --host a ./x : -n 2 --host b,a ./y"), Ok(vec![(0, 2), (1, 1), (0, 1)]));
+        assert_eq!(programs_placed("--host a:2 ./x : --host b:3,a ./y"), Ok(vec![(0, 2), (1, 3), (0, 1)]));
+        assert_eq!(programs_placed("-n 2 ./x : -n 1 --host b ./y"), Ok(vec![(0, 2), (0, 1)]));
+        let over = programs_placed("-n 3 --host a:2 ./x : -n 1 --host b ./y").expect_err("two slots");
+        assert!(over.contains("3 ranks do not fit"), "{over}");
     }
 }

@@ -107,20 +107,14 @@ fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bo
         None => current(),
         Some(wdir) => {
             let path = if wdir.is_absolute() { wdir.to_owned() } else { current()?.join(wdir) };
-            if local {
-                check_directory(&path)?;
-            }
-            Ok(path)
+            let problem = match std::fs::metadata(&path) {
+                _ if !local => return Ok(path),
+                Ok(meta) if meta.is_dir() => return Ok(path),
+                Ok(_) => "is not a directory".to_owned(),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            Err(format!("working directory {}: {problem}; create it or name another with --wdir", path.display()))
         }
     }
-}
-
-fn check_directory(path: &Path) -> Result<(), String> {
-    let problem = match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => return Ok(()),
-        Ok(_) => "is not a directory".to_owned(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(format!("working directory {}: {problem}; create it or name another with --wdir", path.display()))
 }

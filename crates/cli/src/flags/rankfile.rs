@@ -27,9 +27,6 @@ struct RankPlace {
 }
 
 /// Replaces hosts and mapping with the contents of `--rankfile`.
-///
-/// # Errors
-/// The file cannot be read or understood, or contradicts the flags.
 pub fn apply(parsed: Parsed) -> Result<Parsed, String> {
     let Some(path) = &parsed.rankfile else { return Ok(parsed) };
     let file = path.display().to_string();
@@ -124,7 +121,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<(String, String)>, String> {
-        let places = parse("rf", text).map_err(|error| error.to_string())?;
+        let places = parse("rf", text)?;
         Ok(places.into_iter().map(|place| (place.host, place.slot)).collect())
     }
 
@@ -137,10 +134,8 @@ mod tests {
     #[test]
     fn errors_name_the_line_and_the_remedy() {
         let refused = |text: &str| parsed(text).expect_err(text);
-        assert_eq!(
-            refused("rank 0=n0 slot=0\nrank one=n1 slot=0"),
-            format!("rankfile rf, line 2: rank one=n1 slot=0: {SYNTAX}")
-        );
+        let expected = format!("rankfile rf, line 2: rank one=n1 slot=0: {SYNTAX}");
+        assert_eq!(refused("rank 0=n0 slot=0\nrank one=n1 slot=0"), expected);
         assert!(refused("rank 0=n0 slots").contains("line 1: "));
         assert!(refused("rank 0=n0 slot=a").contains("line 1: "));
         assert!(refused("rank 0=n0 slot=0\nrank 0=n1 slot=0").contains("line 2: rank 0 was placed before"));

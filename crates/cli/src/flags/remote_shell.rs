@@ -36,11 +36,6 @@ impl Reach {
             (true, Some(program)) => Reach::Allocation { program, one_step: start == Start::Tree },
         }
     }
-
-    /// Whether some hosts may be unreachable. A batch system has already checked the hosts of its allocation.
-    pub fn is_uncertain(self) -> bool {
-        self == Reach::Ssh
-    }
 }
 
 /// The remote shell; `command` if the user has named one.
@@ -111,10 +106,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(words("ssh -F etc/passwd -i ./etc/hosts"), "ssh -F /etc/passwd -i /etc/hosts");
-        assert_eq!(
-            words("ssh -Fetc/passwd -oUserKnownHostsFile=etc/hosts"),
-            "ssh -F/etc/passwd -oUserKnownHostsFile=/etc/hosts"
-        );
+        let expected = "ssh -F/etc/passwd -oUserKnownHostsFile=/etc/hosts";
+        assert_eq!(words("ssh -Fetc/passwd -oUserKnownHostsFile=etc/hosts"), expected);
         // A user named like a directory, a missing file, and absolute paths are left alone.
         let same = "ssh -l etc -F no/such -F /etc/passwd -oIdentityFile=/etc/hosts -o BatchMode=yes";
         assert_eq!(words(same), same);

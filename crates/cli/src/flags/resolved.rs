@@ -1,38 +1,43 @@
 //! The meaning of a command line: one job and the session that runs it.
 
 use super::chosen::{self, Chosen};
-use super::layout::{self, Layout};
+use super::mapping::{MapBy, RankBy, name_of};
 use super::parsed::{Parsed, Start};
 use super::placement::{self, Places};
+use super::programs;
 use super::remote_shell::Reach;
+use super::session::{self, Layout};
 use super::session_nodes::SessionNodes;
-use super::{binding, programs, session, streams};
 use crate::environment::{self, Reached};
 use crate::hosts::allocation::Env;
-use crate::hosts::{HostTable, Hosts, Names};
+use crate::hosts::{Host, HostTable, Hosts, Names};
 use crate::program::flavour::Context;
 use crate::surroundings::Surroundings;
 use wireup_coll::mapping::Mapping;
 use wireup_os::bind::Machine;
 use wireup_proto::{Growth, SpawnNode};
-use wireup_wire::ids::{JobId, NodeId};
+use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, Preload, ProcessOptions, RankStdout,
-    StdioOptions,
+    BindTo, Binding, Block, JobOptions, JobSpec, NodeSpec, Object, Over, PmiFlavour, PmiOptions, PortRange, Preload,
+    ProcessOptions, PtySpec, RankStdout, StdinTarget, StdioOptions,
 };
 use wireup_wire::peer::SessionSpec;
-use wireup_wire::session::SeatOrder;
+use wireup_wire::session::{SeatOrder, SeatRequest};
 
 /// Time that imports for `--preload` may take without `--start-timeout` (ns). Chosen: from a cold file server large
 /// packages take more than a minute, and ranks that import them by themselves take longer.
 const IMPORT_TIMEOUT_NS: u64 = 300_000_000_000;
 
-/// A resolved command line.
+/// Rows and columns of a pseudo-terminal if the launcher itself has no terminal.
+const TERMINAL_SIZE: (u16, u16) = (24, 80);
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
     /// The parsed command line, for flags that need no resolving.
     pub flags: Parsed,
     pub job: JobSpec,
+    /// The node of each rank of the job.
+    pub mapping: Mapping,
     pub session: SessionSpec,
     /// Whether the session is a standing one, which outlives the job.
     pub in_session: bool,
@@ -48,9 +53,7 @@ pub struct Resolved {
     pub seats: Option<SeatOrder>,
     /// Where the hosts were named; empty if nowhere.
     pub hosts_from: String,
-    /// The reason for the PMI that the ranks are offered.
     pub pmi_why: String,
-    /// The machine of the launcher.
     pub this_machine: Names,
     /// One-line warnings that do not stop the run.
     pub warnings: Vec<String>,
@@ -89,14 +92,9 @@ impl Resolved {
     }
 }
 
-/// Applies defaults and reports contradictions.
+/// Applies defaults and reports contradictions, for a job with agents of its own.
 pub fn resolve(parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, String> {
-    resolve_on(None, parsed, surroundings)
-}
-
-/// Resolves the command line of a job that runs in a standing session.
-pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, String> {
-    resolve_on(Some(session_nodes), parsed, surroundings)
+    resolve_in(None, parsed, surroundings)
 }
 
 /// The modules that are imported once for the ranks of each node. `of_session`: the modules of `wireup up --preload`,
@@ -118,25 +116,24 @@ fn preloading(flags: &Parsed, of_session: &[String]) -> Result<Option<Preload>, 
     }))
 }
 
-fn resolve_on(
+/// Applies defaults and reports contradictions; with `session_nodes`, for a job that runs in a standing session.
+pub fn resolve_in(
     mut session_nodes: Option<SessionNodes>,
     mut flags: Parsed,
     surroundings: Surroundings,
 ) -> Result<Resolved, String> {
-    let binding = binding::binding(&flags)?;
+    let binding = binding(&flags)?;
     flags.map.typed = flags.map.by;
-    flags.map.by = binding::counted(&flags, &surroundings.machine)?;
+    flags.map.by = counted(&flags, &surroundings.machine)?;
     if flags.excludes_local() && session_nodes.is_none() && !chosen::may_name_hosts(&flags, Env(&surroundings.env)) {
         return Err(chosen::ONLY_LOCAL.to_owned());
     }
-    let chosen = match &session_nodes {
-        Some(_) => None,
-        None => chosen::chosen(&flags, &surroundings)?,
-    };
-    let (hosts, hosts_from, step) = match (&session_nodes, chosen) {
-        (Some(session_nodes), _) => (session_nodes.hosts.clone(), String::new(), None),
-        (None, Some(Chosen { hosts, origin, step })) => (Some(hosts), origin, step),
-        (None, None) => (None, String::new(), None),
+    let (hosts, hosts_from, step) = match &session_nodes {
+        Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None),
+        None => match chosen::chosen(&flags, &surroundings)? {
+            Some(Chosen { hosts, origin, step }) => (Some(hosts), origin, step),
+            None => (None, String::new(), None),
+        },
     };
     let start = session::start(&flags, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =
@@ -168,8 +165,10 @@ fn resolve_on(
         (false, false) => Reached::Elsewhere,
     };
     check_ports(&flags, &layout, &mapping, local)?;
-    streams::check_output(&flags.output)?;
-    let (stdin, pty) = streams::stdin_and_pty(&flags, mapping.job_size(), surroundings.terminal)?;
+    if flags.output.directory.is_some() && flags.output.files.iter().any(Option::is_some) {
+        return Err("--output-dir contradicts --output-files and --error-files; leave one of them out".into());
+    }
+    let (stdin, pty) = stdin_and_pty(&flags, mapping.job_size(), surroundings.terminal)?;
     let (mut apps, warnings) = programs::apps(&flags.programs, &ranks, &surroundings, local)?;
     let env = programs::environment(&flags, &mut apps, &environment::inherited(&surroundings.env, reached))?;
     let library = flags.pmix_library.as_deref();
@@ -189,7 +188,7 @@ fn resolve_on(
         stdio: StdioOptions {
             stdin,
             stdin_inherit: !in_session
-                && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
+                && may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal),
             pty,
             stdout: flags.stdout.unwrap_or(match pmi.flavour {
                 PmiFlavour::Pmix => RankStdout::Pty,
@@ -233,6 +232,7 @@ fn resolve_on(
         isolates: false,
         slots: stated(hosts.as_ref()),
         places,
+        mapping,
         seats,
         hosts_from,
         pmi_why: pmi.why,
@@ -240,6 +240,47 @@ fn resolve_on(
         warnings,
         flags,
     })
+}
+
+/// The rank or ranks that read standard input, and the one with a terminal.
+fn stdin_and_pty(
+    flags: &Parsed,
+    job_size: u32,
+    size: Option<(u16, u16)>,
+) -> Result<(StdinTarget, Option<PtySpec>), String> {
+    let stdin = flags.stdin.unwrap_or(StdinTarget::One(Rank(0)));
+    if let StdinTarget::One(Rank(rank)) = stdin {
+        check_rank("--stdin", rank, job_size)?;
+    }
+    let (rows, columns) = size.unwrap_or(TERMINAL_SIZE);
+    let pty = flags.pty.map(|rank| check_rank("--pty", rank, job_size)).transpose()?;
+    Ok((stdin, pty.map(|rank| PtySpec { rank, rows, columns })))
+}
+
+fn check_rank(flag: &str, rank: u32, job_size: u32) -> Result<Rank, String> {
+    match rank < job_size {
+        true => Ok(Rank(rank)),
+        false => Err(format!("{flag} {rank}: the job has ranks 0 to {}; name one of them", job_size - 1)),
+    }
+}
+
+/// Whether the rank that reads standard input gets the launcher's own descriptor. This is cheapest, and nothing is read
+/// before the rank asks for it. It is not possible for a terminal, since ranks run in a session of their own and cannot
+/// read it, nor for a rank on another node or one with a pseudo-terminal.
+fn may_inherit_stdin(
+    stdin: StdinTarget,
+    pty: Option<PtySpec>,
+    layout: &Layout,
+    mapping: &Mapping,
+    is_terminal: bool,
+) -> bool {
+    match stdin {
+        StdinTarget::None | StdinTarget::All | StdinTarget::AllByMemory => false,
+        StdinTarget::One(rank) => {
+            let is_here = mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));
+            is_here && !is_terminal && pty.is_none_or(|pty| pty.rank != rank)
+        }
+    }
 }
 
 /// Refuses a range of ports that is too small for the ranks on a machine.
@@ -250,13 +291,13 @@ fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) 
     // Virtual nodes share their machine's ports.
     let ranks = if layout.nodes.iter().any(|node| node.shared) && local { mapping.job_size() } else { fullest };
     let ports = u32::from(high - low) + 1;
-    let refused = || {
-        format!(
+    match ranks > ports {
+        true => Err(format!(
             "--rank-ports {low}-{high}: {ports} ports are too few for the {ranks} ranks on a machine; name at least \
              {ranks}, or start fewer ranks there"
-        )
-    };
-    if ranks > ports { Err(refused()) } else { Ok(()) }
+        )),
+        false => Ok(()),
+    }
 }
 
 /// How many ranks could run at once, if that was stated.
@@ -276,16 +317,15 @@ fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<SpawnNode
         .collect()
 }
 
-/// Which ranks run where.
-pub(super) struct Seating {
+struct Seating {
     layout: Layout,
     /// The number of ranks of each program.
     ranks: Vec<u32>,
     blocks: Vec<Block>,
-    pub mapping: Mapping,
+    mapping: Mapping,
 }
 
-pub(super) fn place_ranks(
+fn place_ranks(
     parsed: &Parsed,
     surroundings: &Surroundings,
     start: Start,
@@ -311,7 +351,7 @@ pub(super) fn place_ranks(
         }
         (Some(hosts), None) if start == Start::Serial => {
             let layout = Layout::of_ranks(hosts, &mapping, &surroundings.host);
-            blocks = layout::rank_blocks(job_size);
+            blocks = vec![Block { first_node: 0, nodes: job_size, ppn: 1 }];
             mapping = placed(&blocks, job_size)?;
             layout
         }
@@ -319,6 +359,92 @@ pub(super) fn place_ranks(
         (None, None) => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
     };
     Ok(Seating { layout, ranks, blocks, mapping })
+}
+
+/// The request for nodes to the session's root, which knows all jobs: for a number of nodes, or for nodes until their
+/// slots suffice. The ranks are then placed on these as on hosts that the user has named. `None`: the user has said which nodes, or all get equally many ranks.
+pub fn seat_request(
+    parsed: &Parsed,
+    surroundings: &Surroundings,
+    session_nodes: &SessionNodes,
+) -> Result<Option<SeatRequest>, String> {
+    let is_said = parsed.names_hosts()
+        || parsed.virtual_nodes.is_some()
+        || parsed.rank_map.is_some()
+        || matches!(parsed.map.by, Some(MapBy::Seq | MapBy::RankFile));
+    if is_said || session_nodes.nodes.len() == 1 {
+        return Ok(None);
+    }
+    let by = parsed.place.unwrap_or_default();
+    let hosts = session_nodes.hosts.as_ref();
+    let seating = place_ranks(parsed, surroundings, Start::Tree, hosts, Some(session_nodes))?;
+    let stated = hosts.filter(|hosts| hosts.stated);
+    let slots = |index: usize| stated.map_or(1, |hosts| u64::from(hosts.list[index].slots));
+    let agents: Vec<AgentId> = session_nodes.nodes.iter().map(|node| node.agent).collect();
+    let counts: Vec<u64> =
+        (0..agents.len() as u32).map(|node| seating.mapping.local_size(NodeId(node)).into()).collect();
+    if (0..counts.len()).all(|index| counts[index] * slots(0) == counts[0] * slots(index)) {
+        return Ok(None);
+    }
+    let size = |host: &Host| (host.slots, host.slots_max);
+    let are_alike = stated.is_none_or(|hosts| hosts.list.iter().all(|host| size(host) == size(&hosts.list[0])));
+    let used = counts.iter().filter(|ranks| **ranks > 0).count();
+    let nodes = match (are_alike, parsed.map.by, parsed.ppn) {
+        (true, ..) => Some(used as u32),
+        (false, None | Some(MapBy::Slot | MapBy::Objects(_)), None) => None,
+        // Unequal hosts with such a mapping: the number of ranks of a node depends on the nodes before it.
+        (false, ..) => return Ok(None),
+    };
+    let among = match by {
+        // Without stated slots no node is ever full, so packing always takes the first nodes.
+        SeatOrder::Pack if !session_nodes.slots_stated => agents[..used].to_vec(),
+        SeatOrder::Spread | SeatOrder::Pack if session_nodes.is_whole => Vec::new(),
+        SeatOrder::Spread | SeatOrder::Pack => agents,
+    };
+    Ok(Some(SeatRequest { ranks: seating.mapping.job_size(), nodes, among, by }))
+}
+
+/// Ranks per object become ranks per node: the objects of this machine are counted, as if all nodes were like it.
+fn counted(parsed: &Parsed, machine: &Machine) -> Result<Option<MapBy>, String> {
+    let Some(MapBy::PprObject(ranks, object)) = parsed.map.by else { return Ok(parsed.map.by) };
+    let objects = wireup_node::binding::objects(machine, object)
+        .map_err(|error| format!("--map-by cannot be applied on this machine: {error}"))?;
+    Ok(Some(MapBy::Ppr(ranks.saturating_mul(objects.len() as u32))))
+}
+
+/// How the flags bind the ranks of each node.
+fn binding(parsed: &Parsed) -> Result<Binding, String> {
+    let over = over(parsed);
+    let unit = if parsed.map.properties.threads { Object::Thread } else { Object::Core };
+    let to = match (&parsed.bind.to, parsed.map.properties.cores, over) {
+        (None, Some(count), _) => BindTo::To { object: unit, count },
+        (Some(BindTo::To { object, count: 1 }), Some(count), _) if *object == unit => {
+            BindTo::To { object: unit, count }
+        }
+        (Some(BindTo::None), _, _) => BindTo::None,
+        (Some(BindTo::Even | BindTo::To { .. } | BindTo::Lists(_)), Some(count), _) => {
+            let first = format!("--map-by pe={count} (bind to {})", name_of(unit));
+            return Err(format!("{first} contradicts --bind-to; leave one of them out"));
+        }
+        (Some(to), None, _) => to.clone(),
+        (None, None, Some(over)) => BindTo::To { object: over.object, count: 1 },
+        (None, None, None) => BindTo::Even,
+    };
+    let slots = if to == BindTo::None { Vec::new() } else { parsed.rank_slots.clone() };
+    Ok(Binding { to, over, cpus: parsed.options.binding.cpus.clone(), slots })
+}
+
+/// The hardware objects over which the ranks of a node are distributed.
+fn over(parsed: &Parsed) -> Option<Over> {
+    let fills = parsed.rank_by == Some(RankBy::Fill);
+    match parsed.map.by? {
+        MapBy::Objects(object) => {
+            let step = parsed.map.properties.step.max(1);
+            Some(Over { object, step, ranks: if fills { 0 } else { 1 } })
+        }
+        MapBy::PprObject(ranks, object) => Some(Over { object, step: 1, ranks }),
+        MapBy::Slot | MapBy::Node | MapBy::Ppr(_) | MapBy::Seq | MapBy::RankFile => None,
+    }
 }
 
 #[cfg(test)]

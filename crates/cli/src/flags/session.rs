@@ -1,20 +1,85 @@
 //! The session that a command line describes: a job's own, or the one that `wireup up` starts.
 
 use super::chosen;
-use super::layout::{self, Layout};
 use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
 use super::session_nodes::StatedToUp;
+use crate::hosts::Hosts;
 use crate::surroundings::Surroundings;
-use wireup_wire::peer::{Containment, LinkOptions, RemoteShell, SessionSpec};
+use std::sync::Arc;
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree;
+use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::job::NodeSpec;
+use wireup_wire::peer::{AgentSpec, Containment, LinkOptions, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
 
 /// An agent that has not connected to its parent by then is lost. Chosen: a slow login takes seconds, not a minute.
 const START_TIMEOUT_NS: u64 = 60_000_000_000;
 /// A node that has not answered for this long is lost. Chosen: a swapping node or a rebooting switch answers sooner.
 const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
+/// Remote shells in progress at once below one agent. Chosen: more than the default fan-out, so that only `--start
+/// ssh-flat` has to wait; few enough for the memory and the process limit of a login node.
+const SHELLS_MAX: u32 = 64;
 
-/// A job's own session.
+/// The agents of a session and the nodes of a job: which agent runs on which machine.
+///
+/// Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, agent 0 runs that node;
+/// otherwise agent 0 has no node. Nodes keep the user's order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    pub agents: Arc<[AgentSpec]>,
+    pub nodes: Vec<NodeSpec>,
+}
+
+impl Layout {
+    /// The layout of a job on this machine, or on the given number of virtual nodes of it.
+    pub fn surroundings(virtual_nodes: Option<u32>, own: &str) -> Layout {
+        let nodes: Vec<NodeSpec> = match virtual_nodes {
+            None => vec![NodeSpec { agent: AgentId(0), name: own.to_owned(), shared: false }],
+            Some(count) => (0..count)
+                .map(|node| NodeSpec { agent: AgentId(node), name: format!("node{node}"), shared: count > 1 })
+                .collect(),
+        };
+        Layout { agents: nodes.iter().map(|node| AgentSpec { host: node.name.clone() }).collect(), nodes }
+    }
+
+    /// The layout with one agent per host.
+    pub fn of_hosts(hosts: &Hosts, own: &str) -> Layout {
+        let own = hosts.list.iter().find(|host| host.is_local).map_or(own, |host| &host.name);
+        let mut agents = vec![AgentSpec { host: own.to_owned() }];
+        let mut nodes = Vec::with_capacity(hosts.list.len());
+        for host in &hosts.list {
+            let agent = if host.is_local { AgentId(0) } else { add(&mut agents, &host.name) };
+            nodes.push(NodeSpec { agent, name: host.name.clone(), shared: false });
+        }
+        Layout { agents: agents.into(), nodes }
+    }
+
+    /// One agent for each rank. Each agent is a separate node, on the host where the mapping has placed the rank.
+    /// Agents on this machine are started by the remote shell, too.
+    pub fn of_ranks(hosts: &Hosts, mapping: &Mapping, own: &str) -> Layout {
+        let mut agents = vec![AgentSpec { host: own.to_owned() }];
+        let node = |rank| {
+            let (place, _) = mapping.place(Rank(rank))?;
+            let name = hosts.list[place.index()].name.clone();
+            Some(NodeSpec { agent: add(&mut agents, &name), name, shared: mapping.local_size(place) > 1 })
+        };
+        let nodes = (0..mapping.job_size()).filter_map(node).collect();
+        Layout { agents: agents.into(), nodes }
+    }
+
+    /// Whether there is only the launcher's own agent.
+    pub fn is_alone(&self) -> bool {
+        self.agents.len() == 1
+    }
+}
+
+fn add(agents: &mut Vec<AgentSpec>, host: &str) -> AgentId {
+    agents.push(AgentSpec { host: host.to_owned() });
+    AgentId(agents.len() as u32 - 1)
+}
+
 pub fn of_job(
     parsed: &Parsed,
     surroundings: &Surroundings,
@@ -24,13 +89,17 @@ pub fn of_job(
 ) -> Result<SessionSpec, String> {
     let start = start(parsed, reach != Reach::ThisMachine)?;
     let shell = remote_shell(parsed.remote_shell.as_deref(), reach, surroundings)?;
+    let agents = layout.agents.len() as u32;
     Ok(SessionSpec {
         name,
-        fanout: layout.fanout(start, parsed.fanout),
+        fanout: match start {
+            Start::Tree => parsed.fanout.unwrap_or_else(|| tree::default_fanout(agents)),
+            Start::Flat | Start::Serial => agents,
+        },
         agents: layout.agents.clone(),
         containment: containment(parsed, layout, &shell),
         remote_shell: shell,
-        shells_max: layout::shells_max(start),
+        shells_max: if start == Start::Serial { 1 } else { SHELLS_MAX },
         program: surroundings.program.clone(),
         start_timeout_ns: parsed.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
         links: LinkOptions {
@@ -42,7 +111,8 @@ pub fn of_job(
         verbose: parsed.verbose,
         installed_only: false,
         hold_ranks: false,
-        start_together: reach.is_uncertain() && !parsed.early_start,
+        // A batch system has already checked the hosts of its allocation; others may be unreachable.
+        start_together: reach == Reach::Ssh && !parsed.early_start,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         standing: None,
     })
@@ -98,7 +168,6 @@ pub fn standing(parsed: &Parsed, surroundings: &Surroundings, name: &str) -> Res
     Ok((SessionSpec { standing, start_together: false, ..spec }, told))
 }
 
-/// How agents are started.
 pub fn start(parsed: &Parsed, hosts: bool) -> Result<Start, String> {
     let start = parsed.start.unwrap_or_default();
     match Start::NAMED.iter().find(|(_, named)| *named == start && start != Start::Tree) {

@@ -8,6 +8,7 @@ use super::chosen;
 use super::parsed::Parsed;
 use crate::hosts::{Host, Hosts, Names};
 use crate::surroundings::Surroundings;
+use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{AgentSpec, LinkOptions, RemoteShell, SessionSpec};
@@ -128,6 +129,24 @@ impl SessionNodes {
             preload: told.preload.clone(),
         })
     }
+
+    /// Limits the job to the nodes of these agents, in this order. Jobs that its ranks spawn may run on all nodes.
+    pub fn limited_to(self, agents: &[AgentId], by: SeatOrder) -> SessionNodes {
+        let at: BTreeMap<AgentId, usize> = self.nodes.iter().zip(0..).map(|(node, at)| (node.agent, at)).collect();
+        let taken: Vec<usize> = agents.iter().filter_map(|agent| at.get(agent).copied()).collect();
+        if taken.is_empty() {
+            return self;
+        }
+        let nodes: Vec<NodeSpec> = taken.iter().map(|at| self.nodes[*at].clone()).collect();
+        let of_all = |hosts: &Hosts| Hosts {
+            list: taken.iter().map(|at| hosts.list[*at].clone()).collect(),
+            stated: hosts.stated,
+            order: (0..taken.len() as u32).collect(),
+            slots_of: None,
+        };
+        let hosts = self.hosts.as_ref().map(of_all);
+        SessionNodes { all: Some((self.nodes, self.hosts)), nodes, hosts, seats: Some(by), ..self }
+    }
 }
 
 /// The agents of these hosts. It is an error if a host that the user named is lost.
@@ -189,10 +208,6 @@ mod tests {
     use super::*;
     use crate::flags::parsed::parsed_words;
 
-    fn parsed(line: &str) -> Parsed {
-        parsed_words(line.split(' '))
-    }
-
     /// Agent 0 is this machine, which is not a node of the session.
     fn welcome() -> Welcome {
         let node = |host: &str, slots, presence| NodeState { host: host.into(), slots, presence };
@@ -212,35 +227,34 @@ mod tests {
         }
     }
 
-    fn session_nodes(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
-        session_nodes_told(line, welcome, true)
+    fn new(line: &str, welcome: &Welcome, slots_stated: bool) -> Result<SessionNodes, String> {
+        let told = StatedToUp { slots_stated, ..StatedToUp::default() };
+        SessionNodes::new(&parsed_words(line.split(' ')), &Surroundings::example(), welcome, &told)
+            .map_err(|(NotThere::Elsewhere(why) | NotThere::Refused(why))| why)
     }
 
-    fn session_nodes_told(
+    /// The agents of the nodes, and their slots.
+    fn session_nodes(
         line: &str,
         welcome: &Welcome,
         slots_stated: bool,
     ) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
-        let told = StatedToUp { slots_stated, ..StatedToUp::default() };
-        let session_nodes = SessionNodes::new(&parsed(line), &Surroundings::example(), welcome, &told)
-            .map_err(|(NotThere::Elsewhere(why) | NotThere::Refused(why))| why)?;
+        let session_nodes = new(line, welcome, slots_stated)?;
         let slots = session_nodes.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
         Ok((session_nodes.nodes.iter().map(|node| node.agent.0).collect(), slots))
     }
 
     #[test]
     fn without_flags_a_job_uses_all_running_nodes_of_the_session() {
-        assert_eq!(session_nodes("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
-        let told = StatedToUp { slots_stated: true, ..StatedToUp::default() };
-        let session_nodes =
-            SessionNodes::new(&parsed("./a"), &Surroundings::example(), &welcome(), &told).expect("nodes");
+        assert_eq!(session_nodes("./a", &welcome(), true), Ok((vec![1, 3], Some(vec![4, 8]))));
+        let session_nodes = new("./a", &welcome(), true).expect("nodes");
         assert_eq!((session_nodes.lost, session_nodes.job), (vec!["n2".to_owned()], JobId(7)));
     }
 
     #[test]
     fn named_hosts_are_used_in_order_and_unknown_ones_refused() {
-        assert_eq!(session_nodes("--hosts n3:2,n1 ./a", &welcome()), Ok((vec![3, 1], Some(vec![2, 1]))));
-        let refused = |line: &str| session_nodes(line, &welcome()).expect_err(line);
+        assert_eq!(session_nodes("--hosts n3:2,n1 ./a", &welcome(), true), Ok((vec![3, 1], Some(vec![2, 1]))));
+        let refused = |line: &str| session_nodes(line, &welcome(), true).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
         assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
         assert_eq!(refused("--hosts n2 ./a"), "node n2 of session lab is lost: cut; to restart it: wireup up lab");
@@ -251,16 +265,15 @@ mod tests {
     fn a_job_uses_the_requested_number_of_virtual_nodes() {
         let mut virtual_ones = Welcome { shared: true, ..welcome() };
         virtual_ones.nodes[0].slots = 4;
-        assert_eq!(session_nodes_told("./a", &virtual_ones, false), Ok((vec![0, 1, 3], None)));
-        let two = |slots_stated| session_nodes_told("--virtual-nodes 2 ./a", &virtual_ones, slots_stated);
+        assert_eq!(session_nodes("./a", &virtual_ones, false), Ok((vec![0, 1, 3], None)));
+        let two = |slots_stated| session_nodes("--virtual-nodes 2 ./a", &virtual_ones, slots_stated);
         assert_eq!((two(false), two(true)), (Ok((vec![0, 1], None)), Ok((vec![0, 1], Some(vec![4, 4])))));
-        let refused = session_nodes("--virtual-nodes 5 ./a", &virtual_ones).expect_err("it has four");
+        let refused = session_nodes("--virtual-nodes 5 ./a", &virtual_ones, true).expect_err("it has four");
         assert_eq!(refused, "session lab does not have 5 virtual nodes; it has 4");
         for node in &mut virtual_ones.nodes {
             node.presence = Presence::Lost { problem: "cut".into() };
         }
-        assert!(
-            session_nodes("./a", &virtual_ones).expect_err("lost").starts_with("all nodes of session lab are lost")
-        );
+        let refused = session_nodes("./a", &virtual_ones, true).expect_err("lost");
+        assert!(refused.starts_with("all nodes of session lab are lost"), "{refused}");
     }
 }

@@ -3,11 +3,10 @@
 //! A flag is one row here and the code that uses its field. Fields within `options` and `output` are given to the nodes
 //! and the launcher as they are; the other fields are first resolved with the surroundings.
 
-use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Variable, memory_kinds, pattern, port_range, preload, result_file,
-    some_time, stage, stage_out, stdin, variable,
+    Contain, EnvList, Stage, StageWord, Start, Variable, interface, memory_kinds, pattern, port_range, preload,
+    result_file, some_time, stage, stage_out, stdin, variable,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -169,7 +168,7 @@ flag_table! {
         => remote_shell: Option<String> = Value::text;
     INTERFACE = Flag::value(&["--interface", "--iface"], "WHICH", "Network between agents: an interface (eth0), one of \
         its addresses, or a network (10.1.0.0/16) (default: the one ssh used).")
-        => interface: Option<String> = interface::checked;
+        => interface: Option<String> = interface;
     PLAIN_LINKS = Flag::switch(&["--plain-links"],
         "Do not encrypt the links between agents; both ends still authenticate each other with the run's secret.")
         .advanced()

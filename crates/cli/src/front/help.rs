@@ -1,17 +1,9 @@
 //! What a front prints about itself.
 
 use super::row::{Effect, Make, Row, Takes};
+use super::tables::{PARAMETERS, TABLES, VARIABLES};
 use super::vendor::Vendor;
-use super::{hydra, open_mpi, srun, standard};
 use wireup_flags::ManPage;
-
-/// The tables with their titles.
-pub static TABLES: [(&str, &[Row]); 4] = [
-    ("MPI standard, and common to the others", standard::ROWS),
-    ("Hydra (MPICH) and Intel MPI", hydra::ROWS),
-    ("Open MPI and PRRTE", open_mpi::ROWS),
-    ("Slurm's srun", srun::ROWS),
-];
 
 const MARGIN: usize = 118;
 
@@ -60,11 +52,11 @@ pub fn text(name: &str) -> String {
     let mut text = format!("{name} (wireup {}): {PURPOSE}.\n{}", env!("CARGO_PKG_VERSION"), intro(name));
     for (title, rows) in TABLES {
         text += &format!("\n{title}:\n");
-        text += &list(rows, |effect| matches!(effect, Effect::Gives(..) | Effect::Does(_)));
-        text += "  accepted, without effect here:\n";
-        text += &list(rows, |effect| matches!(effect, Effect::Always(_) | Effect::Nothing(_)));
-        text += "  not offered:\n";
-        text += &list(rows, |effect| matches!(effect, Effect::Refused(_)));
+        let without_effect = |effect: &Effect| matches!(effect, Effect::Always(_) | Effect::Nothing(_));
+        let is_refused = |effect: &Effect| matches!(effect, Effect::Refused(_));
+        text += &list(rows, |effect| !without_effect(effect) && !is_refused(effect));
+        text += &format!("  accepted, without effect here:\n{}", list(rows, without_effect));
+        text += &format!("  not offered:\n{}", list(rows, is_refused));
     }
     text + "\n--help OPTION explains one of them, man wireup-mpiexec all. -quiet hides notes about options without \
             effect.\n"
@@ -104,13 +96,10 @@ pub fn usage(row: &Row) -> String {
 /// What an option, a parameter of Open MPI or a variable does; `None` if there is none of this name.
 pub fn on(topic: &str, vendor: Vendor) -> Option<String> {
     if let Some(row) = vendor.find(topic) {
-        let example = match row.effect {
-            Effect::Does(rule) => format!("  example: {}\n", rule.example.0),
-            _ => String::new(),
-        };
+        let example = row.rule.map(|rule| format!("  example: {}\n", rule.example.0)).unwrap_or_default();
         return Some(format!("{}\n  {}\n{example}", usage(row), plain(row)));
     }
-    let row = hydra::VARIABLES.iter().chain(open_mpi::PARAMETERS).find(|row| row.names.contains(&topic))?;
+    let row = VARIABLES.iter().chain(PARAMETERS).find(|row| row.names.contains(&topic))?;
     Some(format!("{}\n  {}\n", row.names.join(", "), plain(row)))
 }
 
@@ -122,11 +111,11 @@ fn plain(row: &Row) -> String {
 /// What an option, a parameter or a variable does, in Markdown.
 pub fn effect(row: &Row) -> String {
     match row.effect {
-        Effect::Gives(flag, make) => given(flag.name(), make, row.takes),
-        Effect::Does(rule) => rule.says.to_owned(),
+        Effect::Gives(flag, make) if row.rule.is_none() => given(flag.name(), make, row.takes),
         Effect::Always(why) => format!("*always so*: {why}"),
         Effect::Nothing(why) => format!("*no effect*: {why}"),
         Effect::Refused(instead) => format!("*refused*: {instead}"),
+        _ => row.rule.map_or_else(String::new, |rule| rule.says.to_owned()),
     }
 }
 

@@ -1,16 +1,13 @@
 //! How the value of a flag of `wireup run` is made from the value of an option, a parameter or a variable.
 
-use super::remote_shell;
 use super::row::{Make, Typed};
+use super::translation::shell_command;
 use super::vendor::Vendor;
 use crate::flags::mapping::is_object;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// The value of a flag for an option, made as `make` says; `None`: the flag is not given.
-///
-/// # Errors
-/// The option's value has another form.
 pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString>, String> {
     let value = typed.value();
     let is_number = |word: &OsStr| !word.is_empty() && word.as_bytes().iter().all(u8::is_ascii_digit);
@@ -41,7 +38,7 @@ pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString
         },
         Make::EnvNames => Some(value.shown().trim_start_matches("list:").into()).filter(|names| names != "all"),
         // `srun` is the default in an allocation of Slurm, which may itself set `HYDRA_BOOTSTRAP`.
-        Make::Launcher => remote_shell::command(&value.shown()).filter(|shell| *shell != "srun").map(OsString::from),
+        Make::Launcher => shell_command(&value.shown()).filter(|shell| *shell != "srun").map(OsString::from),
     })
 }
 

@@ -1,11 +1,10 @@
 //! `docs/reference/mpiexec.md` is printed from the tables of options. A changed row is a changed page: `BLESS=1` writes
 //! it.
 
-use super::help::{TABLES, effect, usage};
-use super::hydra::VARIABLES;
-use super::open_mpi::PARAMETERS;
+use super::help::{effect, usage};
 use super::row::Row;
-use std::path::Path;
+use super::tables::{PARAMETERS, TABLES, VARIABLES};
+use crate::help::page::check_page;
 
 const HEAD: &str = "\
 # mpiexec
@@ -66,11 +65,7 @@ effect; a note says so. All others that begin with `I_MPI_` are for the library 
 ";
 
 fn named_rows(rows: &[Row]) -> String {
-    rows.iter().map(|row| format!("| {} | {} |\n", quoted(row.names), cell(&effect(row)))).collect()
-}
-
-fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    rows.iter().map(|row| format!("| `{}` | {} |\n", row.names.join("`, `"), cell(&effect(row)))).collect()
 }
 
 /// A text in which `|` is escaped, for a cell of a Markdown table.
@@ -80,11 +75,5 @@ fn cell(text: &str) -> String {
 
 #[test]
 fn the_page_matches_the_tables() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/mpiexec.md");
-    let text = page();
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &text).expect("the page can be written");
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "docs/reference/mpiexec.md differs; run with BLESS=1 if the change is meant");
+    check_page("mpiexec.md", &page());
 }

@@ -1,19 +1,22 @@
-//! Reads a command line of `mpiexec` into a [`Translation`].
+//! Reads a command line of `mpiexec` into a [`Translation`], and carries out what its options do.
 //!
 //! Options end at the first word without a dash, the program; a lone `:` begins the next program. Each option is looked
 //! up in the tables of [`Vendor::tables`](super::vendor::Vendor::tables), then among the flags of `wireup run`.
 
-use super::actions::act;
 use super::files;
-use super::made_values::made;
-use super::row::{Effect, Row, Takes, Typed};
+use super::made_values::{behind, made};
+use super::row::{Effect, Listed, Row, Takes, Typed};
 use super::translation::{OF_PROGRAM, Shows, Translation};
+use super::variables;
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
+use crate::out;
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use wireup_flags::Flag;
+use wireup_os::output_file::{self, Existing};
 
 /// Flags of one program that may occur several times, each with a value that applies.
 const ADDED_TO_PROGRAM: &[Flag] = &[flag::ENV];
@@ -32,7 +35,7 @@ impl Translation {
             }
             let is_whole_of_file = self.line.words.is_empty() && self.programs.len() > files_before;
             if !is_whole_of_file || parts.peek().is_some() {
-                self.end_program();
+                self.programs.push(std::mem::take(&mut self.line));
             } else {
                 self.add_to_all(files_before);
             }
@@ -77,10 +80,6 @@ impl Translation {
         }
     }
 
-    fn end_program(&mut self) {
-        self.programs.push(std::mem::take(&mut self.line));
-    }
-
     fn read_option(&mut self, word: &OsStr, rest: &mut std::slice::Iter<'_, OsString>) -> Result<(), String> {
         let (option, attached) = split(word);
         if is_help(&option) {
@@ -89,7 +88,7 @@ impl Translation {
         }
         if let Some(row) = self.vendor.find(&option) {
             let typed = words_of(row, option, attached, rest)?;
-            return self.carry_out(row, &typed);
+            return act(self, row.effect, &typed);
         }
         // An option with its number attached, as in `-n4`.
         if let (None, Some((letter, digits))) = (&attached, option.split_at_checked(2))
@@ -97,7 +96,7 @@ impl Translation {
             && digits.bytes().all(|byte| byte.is_ascii_digit())
             && let Some(row) = self.vendor.find(letter).filter(|row| matches!(row.takes, Takes::One(_)))
         {
-            return self.carry_out(row, &Typed { option: letter.to_owned(), words: vec![digits.into()] });
+            return act(self, row.effect, &Typed::new(letter, [digits]));
         }
         self.read_own(word, &option, rest)
     }
@@ -122,25 +121,6 @@ impl Translation {
         *rest = rest.as_slice()[used..].iter();
         let typed = Typed { option: given.value.flag.clone(), words: vec![given.value.word.clone()] };
         self.give(given.flag, &typed, given.value.word)
-    }
-
-    fn carry_out(&mut self, row: &Row, typed: &Typed) -> Result<(), String> {
-        match row.effect {
-            Effect::Gives(flag, make) => match made(make, self.vendor, typed)? {
-                Some(word) => self.give(flag, typed, word),
-                None => Ok(()),
-            },
-            Effect::Does(rule) => {
-                act(self, rule.action, typed)?;
-                self.program_file.take().map_or(Ok(()), |typed| self.read_file(&typed))
-            }
-            Effect::Always(_) => Ok(()),
-            Effect::Nothing(why) => {
-                self.note(typed, why);
-                Ok(())
-            }
-            Effect::Refused(instead) => Err(format!("{} is not offered: {instead}", typed.option)),
-        }
     }
 
     /// Reads a file with the options and the program of a section on each line.
@@ -190,7 +170,6 @@ fn is_help(option: &str) -> bool {
     matches!(option.trim_start_matches('-'), "help" | "h") && option.len() <= 6
 }
 
-/// The words of an option.
 fn words_of(
     row: &Row,
     option: String,
@@ -219,4 +198,140 @@ fn words_of(
         }
     };
     Ok(Typed { option, words })
+}
+
+fn act(translation: &mut Translation, effect: Effect, typed: &Typed) -> Result<(), String> {
+    match effect {
+        Effect::Gives(flag, make) => {
+            made(make, translation.vendor, typed)?.map_or(Ok(()), |word| translation.give(flag, typed, word))
+        }
+        Effect::Joins { first } => join(translation, typed, first),
+        Effect::Parameter(flag) => variables::set_parameter(translation, flag, typed),
+        Effect::LauncherParameter => variables::set_launcher_parameter(translation, typed),
+        Effect::ParameterFiles => {
+            typed.value().text()?.split(',').try_for_each(|file| variables::read_parameters(translation, file))
+        }
+        Effect::List(words, advice) => list(translation, typed, words, advice),
+        Effect::OutputFolder => output_folder(translation, typed),
+        Effect::RemoteShell(part) => translation.shell.set(part, typed),
+        Effect::ProgramFile => translation.read_file(typed),
+        Effect::ProgramPath => {
+            translation.path = Some(typed.pair());
+            Ok(())
+        }
+        Effect::Version => {
+            translation.shows = Some(Shows::Version);
+            Ok(())
+        }
+        Effect::Quiet => {
+            translation.quiet = true;
+            Ok(())
+        }
+        Effect::ReportPid => report_pid(&typed.value().text()?),
+        Effect::Always(_) => Ok(()),
+        Effect::Nothing(why) => {
+            translation.note(typed, why);
+            Ok(())
+        }
+        Effect::Refused(instead) => Err(format!("{} is not offered: {instead}", typed.option)),
+    }
+}
+
+/// Joins a value with this process's value of a variable (`first`: puts it before that value), and sets the result for
+/// the ranks of one program.
+fn join(translation: &mut Translation, typed: &Typed, first: bool) -> Result<(), String> {
+    let word = typed.value().text()?;
+    let (name, separator) =
+        word.split_once('[').and_then(|(name, rest)| Some((name, rest.strip_suffix(']')?))).ok_or_else(|| {
+            typed.value().refused("write NAME[c], with the character that separates the values, as PATH[:]")
+        })?;
+    let added = typed.words.get(1).cloned().unwrap_or_default();
+    let value = match std::env::var_os(name).filter(|value| !value.is_empty()) {
+        None => added,
+        Some(old) => {
+            let (mut value, last) = if first { (added, old) } else { (old, added) };
+            value.push(separator);
+            value.push(last);
+            value
+        }
+    };
+    translation.give(&flag::ENV, typed, behind(&format!("{name}="), &value))
+}
+
+fn list(
+    translation: &mut Translation,
+    typed: &Typed,
+    meanings: &[(&[&str], Listed)],
+    advice: &'static str,
+) -> Result<(), String> {
+    let text = typed.value().text()?;
+    let parts = || text.split([',', ':']).filter(|part| !part.is_empty());
+    let copies = !parts().any(|word| word.eq_ignore_ascii_case("nocopy"));
+    for part in parts() {
+        let (word, value) = part.split_once('=').unwrap_or((part, ""));
+        let word = word.to_ascii_lowercase();
+        match meanings.iter().find(|(words, _)| words.contains(&&*word)).map(|(_, meaning)| meaning) {
+            Some(Listed::Flag(flag)) => translation.give(flag, typed, OsString::new())?,
+            Some(Listed::OutputFolder) => files_in(translation, typed, value, copies)?,
+            Some(Listed::OutputFiles) => {
+                let name = escaped(value);
+                give_files(translation, typed, [format!("{name}.%r.out"), format!("{name}.%r.err")], copies)?;
+            }
+            Some(Listed::Accepted) => {}
+            Some(Listed::Nothing(why)) => translation.note(typed, why),
+            None => return Err(typed.value().part(part).refused(advice).into()),
+        }
+    }
+    Ok(())
+}
+
+fn output_folder(translation: &mut Translation, typed: &Typed) -> Result<(), String> {
+    let text = typed.value().text()?;
+    let mut words = text.split(':');
+    let folder = words.next().unwrap_or_default();
+    let mut copies = true;
+    for word in words {
+        match word.to_ascii_lowercase().as_str() {
+            "nocopy" => copies = false,
+            "copy" => copies = true,
+            _ => return Err(typed.value().part(word).refused("write copy or nocopy after the colon").into()),
+        }
+    }
+    files_in(translation, typed, folder, copies)
+}
+
+fn files_in(translation: &mut Translation, typed: &Typed, folder: &str, copies: bool) -> Result<(), String> {
+    let file = |stream: &str| format!("{}/1/rank.%0r/{stream}", escaped(folder));
+    give_files(translation, typed, [file("stdout"), file("stderr")], copies)
+}
+
+/// Files for standard output and standard error; `copies`: the output is shown, too.
+fn give_files(
+    translation: &mut Translation,
+    typed: &Typed,
+    [output, error]: [String; 2],
+    copies: bool,
+) -> Result<(), String> {
+    translation.give(&flag::OUTPUT_FILES, typed, output.into())?;
+    translation.give(&flag::ERROR_FILES, typed, error.into())?;
+    if copies { translation.give(&flag::TEE, typed, OsString::new()) } else { Ok(()) }
+}
+
+/// The path with each `%` doubled, so that the path is not taken for a pattern.
+fn escaped(path: &str) -> String {
+    path.replace('%', "%%")
+}
+
+fn report_pid(place: &str) -> Result<(), String> {
+    let pid = format!("{}\n", std::process::id());
+    match place {
+        "-" => out::print(&pid),
+        "+" => out::print_err(&pid),
+        path => {
+            let file = output_file::open(Path::new(path), Existing::Empty, 0o666);
+            let written = file.and_then(|mut file| file.write_all(pid.as_bytes()));
+            written.map_err(|error| format!("{path}: cannot be written: {error}; name another file"))?;
+        }
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ pub struct Row {
     pub names: &'static [&'static str],
     pub takes: Takes,
     pub effect: Effect,
+    pub rule: Option<Rule>,
 }
 
 /// The words that follow an option; the texts are their names in the documentation.
@@ -26,33 +27,10 @@ pub enum Takes {
     Attached(&'static str),
 }
 
+/// All that an option can do.
 #[derive(Clone, Copy)]
 pub enum Effect {
     /// The option acts as a flag of `wireup run`, with a value made from the option's.
-    Gives(&'static Flag, Make),
-    /// The option has an effect that needs an explanation.
-    Does(&'static Rule),
-    /// The option asks for what wireup always does, as the text explains.
-    Always(&'static str),
-    /// The option has no effect in wireup; a note tells the user so, with the text as the reason.
-    Nothing(&'static str),
-    /// The option is an error; the text says what to use instead.
-    Refused(&'static str),
-}
-
-/// An effect with its explanation.
-pub struct Rule {
-    /// The explanation in the documentation.
-    pub says: &'static str,
-    /// A use of the option, and the words of `wireup run` that mean the same. A test compares them.
-    pub example: (&'static str, &'static str),
-    pub action: Action,
-}
-
-/// All that an option can do.
-#[derive(Clone, Copy)]
-pub enum Action {
-    /// Acts as a flag of `wireup run`.
     Gives(&'static Flag, Make),
     /// Sets a variable of the ranks to the launcher's own value joined with the typed one; `first`: the typed one
     /// first.
@@ -76,9 +54,22 @@ pub enum Action {
     Version,
     Quiet,
     ReportPid,
+    /// The option asks for what wireup always does, as the text explains.
+    Always(&'static str),
+    /// The option has no effect in wireup; a note tells the user so, with the text as the reason.
+    Nothing(&'static str),
+    /// The option is an error; the text says what to use instead.
+    Refused(&'static str),
 }
 
-/// What a word of a list means.
+/// The explanation of an effect that is not simply that of a flag of `wireup run`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    pub says: &'static str,
+    /// A use of the option, and the words of `wireup run` that mean the same. A test compares them.
+    pub example: (&'static str, &'static str),
+}
+
 #[derive(Clone, Copy)]
 pub enum Listed {
     Flag(&'static Flag),
@@ -123,7 +114,6 @@ pub enum Make {
     /// If the value is the first word of a pair, the second word of that pair.
     OneOf(&'static [(&'static str, &'static str)]),
     Lowercase,
-    /// The part of the value before the first colon.
     First,
     /// Hydra's letters for rank, host and node become those of `wireup run`.
     Pattern,
@@ -141,7 +131,6 @@ pub enum Make {
     Launcher,
 }
 
-/// An option as it was typed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Typed {
     /// The option's name with its dashes.
@@ -185,16 +174,19 @@ impl Row {
     pub fn is_like(&self, other: &Row) -> bool {
         let has_same_effect = match (self.effect, other.effect) {
             (Effect::Gives(one, make), Effect::Gives(other, other_make)) => (one, make) == (other, other_make),
-            (Effect::Does(one), Effect::Does(other)) => std::ptr::eq(one, other),
             _ => std::ptr::eq(self, other),
         };
         has_same_effect && self.takes == other.takes
     }
 }
 
+const fn row(names: &'static [&'static str], takes: Takes, effect: Effect) -> Row {
+    Row { names, takes, effect, rule: None }
+}
+
 /// A row for an option that acts as a flag of `wireup run` without a value.
 pub const fn switch(names: &'static [&'static str], flag: &'static Flag) -> Row {
-    Row { names, takes: Takes::Nothing, effect: Effect::Gives(flag, Make::Word("")) }
+    preset(names, flag, "")
 }
 
 pub const fn value(names: &'static [&'static str], takes: &'static str, flag: &'static Flag) -> Row {
@@ -203,31 +195,36 @@ pub const fn value(names: &'static [&'static str], takes: &'static str, flag: &'
 
 /// A row for an option that acts as a flag of `wireup run` whose value `make` makes from the option's.
 pub const fn made(names: &'static [&'static str], takes: &'static str, flag: &'static Flag, make: Make) -> Row {
-    Row { names, takes: Takes::One(takes), effect: Effect::Gives(flag, make) }
+    row(names, Takes::One(takes), Effect::Gives(flag, make))
 }
 
 /// A row for a variable in one word or two; `make` gives the flag's value for `NAME=VALUE`.
 pub const fn variable(names: &'static [&'static str], flag: &'static Flag, make: Make) -> Row {
-    Row { names, takes: Takes::Two("NAME", "VALUE"), effect: Effect::Gives(flag, make) }
+    row(names, Takes::Two("NAME", "VALUE"), Effect::Gives(flag, make))
 }
 
 /// A row for an option without a value that acts as a flag with this value.
 pub const fn preset(names: &'static [&'static str], flag: &'static Flag, value: &'static str) -> Row {
-    Row { names, takes: Takes::Nothing, effect: Effect::Gives(flag, Make::Word(value)) }
+    row(names, Takes::Nothing, Effect::Gives(flag, Make::Word(value)))
 }
 
-pub const fn does(names: &'static [&'static str], takes: Takes, rule: &'static Rule) -> Row {
-    Row { names, takes, effect: Effect::Does(rule) }
+pub const fn does(names: &'static [&'static str], takes: Takes, effect: Effect, rule: Rule) -> Row {
+    Row { names, takes, effect, rule: Some(rule) }
+}
+
+/// `means`: the words of `wireup run` that mean the same as `example`.
+pub const fn rule(says: &'static str, example: &'static str, means: &'static str) -> Rule {
+    Rule { says, example: (example, means) }
 }
 
 pub const fn always(names: &'static [&'static str], takes: Takes, why: &'static str) -> Row {
-    Row { names, takes, effect: Effect::Always(why) }
+    row(names, takes, Effect::Always(why))
 }
 
 pub const fn no_effect(names: &'static [&'static str], takes: Takes, why: &'static str) -> Row {
-    Row { names, takes, effect: Effect::Nothing(why) }
+    row(names, takes, Effect::Nothing(why))
 }
 
 pub const fn refused(names: &'static [&'static str], takes: Takes, instead: &'static str) -> Row {
-    Row { names, takes, effect: Effect::Refused(instead) }
+    row(names, takes, Effect::Refused(instead))
 }

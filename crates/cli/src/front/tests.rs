@@ -1,13 +1,10 @@
 //! Tests every row of every table of options, and whole command lines.
 
-use super::hydra::VARIABLES;
-use super::open_mpi::PARAMETERS;
 use super::row::{Effect, Make, Row, Rule, Takes};
+use super::tables::{PARAMETERS, TABLES, VARIABLES};
 use super::*;
 use crate::flags::parsed::parsed_words;
-use help::TABLES;
 use std::fs;
-use wireup_flags::Flag;
 
 /// A command line, split as a shell does.
 fn words(line: &str) -> Vec<OsString> {
@@ -20,7 +17,7 @@ fn front(line: &str) -> Result<Translation, String> {
     let name = words.remove(0).into_string().expect("ASCII");
     let vendor = Vendor::of_name(&name).or_else(|| Vendor::of_options(&words)).unwrap_or_default();
     let mut translation = Translation::new(vendor);
-    translation.read(words).map_err(|error| error.to_string())?;
+    translation.read(words)?;
     translation.finish();
     Ok(translation)
 }
@@ -43,7 +40,6 @@ fn launcher(title: &str) -> &'static str {
     if title.starts_with("Open MPI") { "orterun" } else { "mpiexec.hydra" }
 }
 
-/// A value that the flag accepts.
 fn value_for(flag: &Flag) -> &'static str {
     let values: &[(Flag, &str)] = &[
         (flag::MAP_BY, "node"),
@@ -96,7 +92,7 @@ fn value_and_word(flag: &Flag, make: Make, takes: Takes) -> (String, String) {
 #[test]
 fn rows_with_a_flag_do_what_the_flag_does() {
     for (launcher, row) in rows() {
-        let Effect::Gives(flag, make) = row.effect else { continue };
+        let (Effect::Gives(flag, make), None) = (row.effect, row.rule) else { continue };
         let (value, word) = value_and_word(flag, make, row.takes);
         let line = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
         for name in row.names {
@@ -113,12 +109,10 @@ fn rows_with_a_rule_do_what_their_example_says() {
     fs::write(&config, "# two\n-n 1 ./a\n\n-n 2 ./b x\n").expect("a file");
     let parameters = folder.path().join("parameters");
     fs::write(&parameters, "# of a cluster\nbtl = self\n-x A=1\n").expect("a file");
-    let mut seen: Vec<*const Rule> = Vec::new();
-    for (_, row) in rows() {
-        let Effect::Does(rule) = row.effect else { continue };
+    let with_rules: Vec<(&Row, Rule)> = rows().filter_map(|(_, row)| Some((row, row.rule?))).collect();
+    for (_, rule) in &with_rules {
         let (example, means) = rule.example;
         assert!(!rule.says.is_empty() && !rule.says.ends_with('.'), "{example}");
-        seen.push(rule);
         let line = example
             .replace("CONFIG", &config.display().to_string())
             .replace("PARAMETERS", &parameters.display().to_string());
@@ -128,12 +122,11 @@ fn rows_with_a_rule_do_what_their_example_says() {
         }
         let option = example.split(' ').find(|word| word.starts_with('-')).expect("an option").trim_start_matches('-');
         let used = example.split([' ', '=']).map(|word| word.trim_start_matches('-'));
-        let rows_of_rule =
-            rows().filter(|(_, other)| matches!(other.effect, Effect::Does(of) if std::ptr::eq(of, rule)));
-        let names: Vec<&str> = rows_of_rule.flat_map(|(_, row)| row.names).copied().collect();
+        let rows_of_rule = with_rules.iter().filter(|(_, of)| of == rule);
+        let names: Vec<&str> = rows_of_rule.flat_map(|(row, _)| row.names).copied().collect();
         assert!(used.into_iter().any(|word| names.contains(&word)), "{example} does not use {names:?} but {option}");
     }
-    assert!(seen.len() > 30, "{}", seen.len());
+    assert!(with_rules.len() > 30, "{}", with_rules.len());
 }
 
 #[test]
@@ -183,7 +176,7 @@ fn parameters_and_variables_do_what_their_flag_does() {
         let Effect::Gives(flag, make) = row.effect else { panic!("{:?} has no flag", row.names) };
         let (value, word) = value_and_word(flag, make, row.takes);
         for name in row.names {
-            assert!(parameters::is_of_launcher(name), "{name}");
+            assert!(variables::is_of_launcher(name), "{name}");
             let line = format!("prterun --prtemca {name} {value} ./a");
             let own = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
             assert_eq!(parsed(&line), Ok(parsed_run(&format!("{own} ./a"))), "{line}");
@@ -248,14 +241,10 @@ fn the_vendor_decides_options_that_have_two_meanings() {
 
 #[test]
 fn contradictions_and_mistakes_are_refused_with_the_next_step() {
-    assert_eq!(
-        refused("mpirun --bind-to core --bind-to none ./a"),
-        "--bind-to core and --bind-to none contradict each other; leave one of them out"
-    );
-    assert_eq!(
-        refused("mpiexec -genvnone -genvlist A ./a"),
-        "-genvnone and -genvlist A contradict each other; leave one of them out"
-    );
+    let expected = "--bind-to core and --bind-to none contradict each other; leave one of them out";
+    assert_eq!(refused("mpirun --bind-to core --bind-to none ./a"), expected);
+    let expected = "-genvnone and -genvlist A contradict each other; leave one of them out";
+    assert_eq!(refused("mpiexec -genvnone -genvlist A ./a"), expected);
     assert!(refused("mpirun --map-by node --byslot ./a").contains("contradict"));
     assert!(refused("mpiexec.hydra -launcher ssh -launcher rsh ./a").contains("contradict"));
     assert_eq!(refused("mpiexec -n 2 -prepend-rnak ./a"), "unknown option -prepend-rnak; did you mean -prepend-rank?");
@@ -269,10 +258,8 @@ fn contradictions_and_mistakes_are_refused_with_the_next_step() {
     assert!(refused("mpirun --output tga ./a").contains("choose tag"));
     assert!(refused("mpirun --mca btl").contains("two words: NAME VALUE"));
     // An option that is repeated with the same value is no contradiction.
-    assert_eq!(
-        parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"),
-        Ok(parsed_run("-n 2 -l --bind-to core ./a"))
-    );
+    let expected = Ok(parsed_run("-n 2 -l --bind-to core ./a"));
+    assert_eq!(parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"), expected);
 }
 
 #[test]
@@ -330,4 +317,18 @@ fn help_and_version_are_shown_before_anything_is_checked() {
     assert!(on("--output").is_some_and(|text| text.contains("example: mpirun --output tag")) && on("all").is_none());
     let long = help::text("mpiexec");
     assert!(long.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{long}");
+}
+
+fn singleton(line: &str) -> Result<Option<Singleton>, String> {
+    Singleton::requested(&words(line))
+}
+
+#[test]
+fn the_words_of_the_library_are_read() {
+    let found = singleton("-pmi_args 4711 default_interface default_key 12").expect("as it writes them");
+    assert_eq!(found, Some(Singleton { port: 4711, pid: 12 }));
+    assert_eq!(singleton("-n 1 ./a -pmi_args"), Ok(None));
+    for wrong in ["-pmi_args", "-pmi_args 70000 a b 12", "-pmi_args 4711 a b", "-pmi_args 4711 a b -1"] {
+        assert!(singleton(wrong).expect_err(wrong).contains("PORT INTERFACE KEY PID"), "{wrong}");
+    }
 }

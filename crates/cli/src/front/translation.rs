@@ -1,7 +1,6 @@
 //! The flags of `wireup run` that a command line of `mpiexec` amounts to.
 
-use super::remote_shell::ShellWords;
-use super::row::Typed;
+use super::row::{ShellPart, Typed};
 use super::vendor::Vendor;
 use crate::flags::table as flag;
 use std::ffi::{OsStr, OsString};
@@ -16,13 +15,33 @@ pub const OF_PROGRAM: &[Flag] = &[flag::RANKS, flag::WDIR, flag::ENV_LIST];
 /// (`:overload-allowed`).
 const IN_PARTS: &[Flag] = &[flag::MAP_BY, flag::BIND_TO];
 
+/// The command for each kind of launcher; none: ranks run on this machine, or the batch system's nodes are reached by
+/// ssh.
+const SHELLS: &[(&str, Option<&str>)] = &[
+    ("ssh", Some("ssh")),
+    ("rsh", Some("rsh")),
+    ("fork", None),
+    ("slurm", Some("srun")),
+    ("srun", Some("srun")),
+    ("lsf", Some("blaunch")),
+    ("blaunch", Some("blaunch")),
+    ("sge", Some("qrsh -inherit -V")),
+    ("qrsh", Some("qrsh -inherit -V")),
+    ("pbs", None),
+    ("pbsdsh", None),
+    ("ll", None),
+];
+
+pub fn shell_command(kind: &str) -> Option<&'static str> {
+    SHELLS.iter().find(|(name, _)| *name == kind)?.1
+}
+
 /// What a command line asks for.
 #[derive(Default)]
 pub struct Translation {
     pub vendor: Vendor,
     /// The programs so far, in the words of `wireup run`.
     pub programs: Vec<Line>,
-    /// The program that is being read.
     pub line: Line,
     /// The options that set the flags of `line` and of the programs before it.
     pub set_by: Vec<SetFlag>,
@@ -33,8 +52,6 @@ pub struct Translation {
     pub shell: ShellWords,
     /// Folders in which the program is looked up.
     pub path: Option<OsString>,
-    /// A file of programs with their options, which is read next.
-    pub program_file: Option<Typed>,
     /// What to print instead of running anything.
     pub shows: Option<Shows>,
     /// The number of files of options that are being read, each named in the one before.
@@ -48,7 +65,6 @@ pub enum Shows {
     Version,
 }
 
-/// A flag that an option has set.
 pub struct SetFlag {
     flag: Flag,
     /// The index of the program that the option applies to; `None`: it was given together with a file of programs.
@@ -96,7 +112,6 @@ impl Translation {
         Ok(())
     }
 
-    /// Whether a flag of `wireup run` was given, for any program.
     pub fn has(&self, flag: &Flag) -> bool {
         self.set_by.iter().any(|set| set.flag == *flag)
     }
@@ -138,6 +153,55 @@ impl Translation {
                 *program = std::path::absolute(&found).unwrap_or(found).into_os_string();
             }
         }
+    }
+}
+
+/// The remote shell, as far as the options read so far describe it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ShellWords {
+    kind: Option<Typed>,
+    program: Option<Typed>,
+    arguments: String,
+}
+
+impl ShellWords {
+    /// # Errors
+    /// The kind of remote shell is unknown, or an earlier option gave this part another value.
+    pub fn set(&mut self, part: ShellPart, typed: &Typed) -> Result<(), String> {
+        let word = typed.value().text()?;
+        let field = match part {
+            ShellPart::Launcher => {
+                typed.value().choice(SHELLS)?;
+                &mut self.kind
+            }
+            ShellPart::Program => &mut self.program,
+            ShellPart::Arguments => {
+                self.arguments = word;
+                return Ok(());
+            }
+        };
+        match field.replace(typed.clone()) {
+            Some(first) if first.words != typed.words => Err(first.contradiction(typed)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The remote shell that the options amount to, with the option that chose it.
+    pub fn command(&self) -> Option<(String, &str)> {
+        let (command, by) = match (&self.program, &self.kind) {
+            (Some(program), _) => (program.value().shown().into_owned(), program.option.as_str()),
+            (None, Some(kind)) => (shell_command(&kind.value().shown())?.to_owned(), kind.option.as_str()),
+            (None, None) if !self.arguments.is_empty() => ("ssh".to_owned(), "-launcher"),
+            (None, None) => return None,
+        };
+        Some((format!("{command} {}", self.arguments).trim().to_owned(), by))
+    }
+
+    /// The option that chose a kind of launcher without a command here, whose hosts wireup reaches by ssh.
+    pub fn kind_by_ssh(&self) -> Option<&Typed> {
+        let kind = self.kind.as_ref().filter(|_| self.program.is_none())?;
+        let word = kind.value().word;
+        (shell_command(&word.to_string_lossy()).is_none() && word != "fork").then_some(kind)
     }
 }
 

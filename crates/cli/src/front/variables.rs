@@ -1,20 +1,33 @@
-//! Variables that other launchers read: each does what the corresponding flag does, unless that flag is given, or a
-//! note says that it has no effect.
+//! Variables that other launchers read, and parameters of Open MPI, PRRTE and OpenPMIx, which may be variables too.
+//!
+//! A setting of a launcher (`tables::VARIABLES`, `tables::PARAMETERS`) does what the corresponding flag does, or a note
+//! says that it has no effect; a variable, only if that flag is not given. Parameters of libraries become variables of
+//! the ranks.
 
-use super::hydra::VARIABLES;
-use super::made_values::made;
-use super::parameters;
-use super::row::{Effect, Typed};
+use super::files;
+use super::made_values::{behind, made};
+use super::row::{Effect, Make, Typed};
+use super::tables::{PARAMETERS, VARIABLES};
 use super::translation::Translation;
 use super::vendor::Vendor;
 use crate::environment;
 use crate::flags::table as flag;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use wireup_flags::Flag;
+
+const PARAMETER_PREFIX: &str = "OMPI_MCA_";
+
+/// The parts of Open MPI and PRRTE that start processes: no library in a rank reads their other parameters.
+const FRAMEWORKS: &str = " orte prte plm pls ras rds rmaps odls oob rml routed grpcomm iof errmgr filem state schizo \
+                          regx rtc snapc sstore dfs propagate notifier ess ";
+
+/// Why a parameter of the launcher without a corresponding flag has no effect.
+const UNREAD: &str = "it concerns Open MPI's own launcher";
 
 /// Prefixes of variables that belong to a launcher even if no table names them.
 const OF_LAUNCHERS: &[&str] = &["HYDRA_", "I_MPI_HYDRA_"];
-const PARAMETERS: &[&str] = &[parameters::PREFIX, "PRTE_MCA_"];
+const PARAMETER_PREFIXES: &[&str] = &[PARAMETER_PREFIX, "PRTE_MCA_"];
 /// Prefixes of variables that launchers set for their own processes: here they come from an outer job.
 const OF_OUTER_JOB: &[&str] = &["HYDRA_BSTRAP_", "HYDRA_LAUNCH_TYPE", "HYDRA_IP_VERSION", "I_MPI_HYDRA_UUID"];
 
@@ -28,18 +41,20 @@ const OF_SLURM: &[(&str, &str)] = &[
     ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "--external-launcher"),
 ];
 
-/// Applies the variables of the environment.
-///
-/// # Errors
-/// The value of a variable is not valid for its flag.
 pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) -> Result<(), String> {
     let mut given_before: Vec<Flag> = flag::RUN.flags().filter(|flag| translation.has(flag)).copied().collect();
     if [flag::HOSTS, flag::HOST_FILE, flag::RANKFILE, flag::VIRTUAL_NODES].iter().any(|flag| translation.has(flag)) {
         given_before.extend(HOSTS);
     }
-    // The value of a variable that a flag overrides is not checked.
-    let is_overridden =
-        |translation: &Translation, flag: &Flag| given_before.contains(flag) || translation.gives_job(flag);
+    let give = |translation: &mut Translation, flag: &'static Flag, make, vendor, name: &str, value: &OsString| {
+        // The value of a variable that a flag overrides is not checked.
+        if given_before.contains(flag) || translation.gives_job(flag) {
+            return Ok(());
+        }
+        let word = made(make, vendor, &Typed::new(name, [value]))?;
+        word.into_iter().for_each(|word| translation.give_job(flag, name, word));
+        Ok::<_, String>(())
+    };
     let value = |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value);
     let by_slurm = |name: &str, value: &OsStr| {
         OF_SLURM.iter().any(|(known, set)| name == *known && (set.is_empty() || value == *set))
@@ -48,14 +63,9 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
         for name in row.names {
             let Some(value) = value(name).filter(|value| !by_slurm(name, value)) else { continue };
             match row.effect {
-                Effect::Gives(flag, _) if is_overridden(translation, flag) => {}
-                Effect::Gives(flag, make) => {
-                    if let Some(word) = made(make, Vendor::Hydra, &Typed::new(name, [value]))? {
-                        translation.give_job(flag, name, word);
-                    }
-                }
+                Effect::Gives(flag, make) => give(translation, flag, make, Vendor::Hydra, name, value)?,
                 Effect::Nothing(why) if !is_of_outer_job(name) => translation.note(&unread(name), why),
-                Effect::Nothing(_) | Effect::Always(_) | Effect::Does(_) | Effect::Refused(_) => {}
+                _ => {}
             }
         }
     }
@@ -63,17 +73,12 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
     let is_within = variables.iter().any(|(name, _)| name == "OMPI_COMM_WORLD_RANK");
     for (name, value) in variables {
         let Some(name) = name.to_str().filter(|name| !by_slurm(name, value)) else { continue };
-        let parameter = PARAMETERS.iter().find_map(|prefix| name.strip_prefix(prefix));
-        match parameter.filter(|parameter| parameters::is_of_launcher(parameter)) {
+        let parameter = PARAMETER_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+        match parameter.filter(|parameter| is_of_launcher(parameter)) {
             Some(_) if is_within || environment::is_of_outer_job(name.as_bytes()) => {}
-            Some(parameter) => match parameters::gives(parameter) {
-                Some((flag, _)) if is_overridden(translation, flag) => {}
-                Some((flag, make)) => {
-                    if let Some(word) = made(make, translation.vendor, &Typed::new(name, [value]))? {
-                        translation.give_job(flag, name, word);
-                    }
-                }
-                None => translation.note(&unread(name), parameters::UNREAD),
+            Some(parameter) => match parameter_gives(parameter) {
+                Some((flag, make)) => give(translation, flag, make, translation.vendor, name, value)?,
+                None => translation.note(&unread(name), UNREAD),
             },
             None if is_unknown(name) => translation.note(&unread(name), "no such setting is known"),
             None => {}
@@ -98,14 +103,102 @@ fn unread(name: &str) -> Typed {
     Typed { option: name.to_owned(), words: Vec::new() }
 }
 
+/// Sets a parameter of Open MPI for the ranks by this flag; a parameter of the launcher also does what its row says.
+pub fn set_parameter(translation: &mut Translation, flag: &'static Flag, typed: &Typed) -> Result<(), String> {
+    let (name, value) = pair(typed)?;
+    translation.give(flag, typed, behind(&format!("{PARAMETER_PREFIX}{name}="), value.as_ref()))?;
+    match is_of_launcher(&name) {
+        true => set_launcher_parameter(translation, typed),
+        false => Ok(()),
+    }
+}
+
+/// Carries out a parameter of the launcher, or says that it has no effect.
+pub fn set_launcher_parameter(translation: &mut Translation, typed: &Typed) -> Result<(), String> {
+    let (name, value) = pair(typed)?;
+    let Some((flag, make)) = parameter_gives(&name) else {
+        translation.note(typed, UNREAD);
+        return Ok(());
+    };
+    let made = made(make, translation.vendor, &Typed::new(&typed.option, [value]))?;
+    made.map_or(Ok(()), |word| translation.give(flag, typed, word))
+}
+
+/// The flag that a parameter amounts to.
+fn parameter_gives(name: &str) -> Option<(&'static Flag, Make)> {
+    match PARAMETERS.iter().find(|row| row.names.contains(&name))?.effect {
+        Effect::Gives(flag, make) => Some((flag, make)),
+        _ => None,
+    }
+}
+
+/// Whether only a launcher reads a parameter.
+pub fn is_of_launcher(name: &str) -> bool {
+    let framework = name.split('_').next().unwrap_or_default();
+    FRAMEWORKS.contains(&format!(" {framework} ")) || PARAMETERS.iter().any(|row| row.names.contains(&name))
+}
+
+fn pair(typed: &Typed) -> Result<(String, String), String> {
+    let joined = typed.pair();
+    let text = joined.to_string_lossy();
+    let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+    match name.trim().is_empty() {
+        true => Err(typed.value().refused("the name of the parameter is empty").into()),
+        false => Ok((name.trim().to_owned(), value.trim().to_owned())),
+    }
+}
+
+/// Reads a file of parameters, as `--tune` and `-am` take it.
+pub fn read_parameters(translation: &mut Translation, file: &str) -> Result<(), String> {
+    for (line, words) in files::lines(Path::new(file))? {
+        let at = |problem: String| format!("{file}, line {line}: {problem}");
+        let words: Vec<String> =
+            words.map_err(at)?.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        read_line(translation, &words).map_err(at)?;
+    }
+    Ok(())
+}
+
+fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), String> {
+    let mut rest = words;
+    while let [first, others @ ..] = rest {
+        rest = match (first.trim_start_matches('-'), others) {
+            _ if !first.starts_with('-') => {
+                let line = words.join(" ");
+                if !line.contains('=') {
+                    let expected = "write NAME = VALUE, -mca NAME VALUE or -x NAME=VALUE";
+                    return Err(format!("{expected}, not {first}"));
+                }
+                set_parameter(translation, &flag::ENV, &Typed::new("-mca", [line]))?;
+                &[]
+            }
+            ("mca" | "gmca", [name, value, rest @ ..]) => {
+                set_parameter(translation, &flag::ENV, &Typed::new("-mca", [name, value]))?;
+                rest
+            }
+            ("x", [word, rest @ ..]) => {
+                translation.give(&flag::ENV, &Typed::new("-x", [word]), word.into())?;
+                rest
+            }
+            _ => return Err(format!("{first}: write -mca NAME VALUE or -x NAME=VALUE")),
+        };
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::ffi::OsStringExt;
 
-    fn applied(line: &str, variables: &[(&str, &str)]) -> Translation {
-        let mut translation = Translation::new(Vendor::Hydra);
+    fn read(line: &str, vendor: Vendor) -> Translation {
+        let mut translation = Translation::new(vendor);
         translation.read(line.split(' ').map(OsString::from).collect()).expect(line);
+        translation
+    }
+
+    fn applied(line: &str, variables: &[(&str, &str)]) -> Translation {
+        let mut translation = read(line, Vendor::Hydra);
         let variables: Vec<_> = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
         apply(&mut translation, &variables).expect(line);
         translation
@@ -132,13 +225,9 @@ mod tests {
         ];
         for (name, value, line) in bad {
             let variables = [(name.into(), value)];
-            let read = |line: &str| {
-                let mut translation = Translation::new(Vendor::OpenMpi);
-                translation.read(line.split(' ').map(OsString::from).collect()).expect(line);
-                apply(&mut translation, &variables)
-            };
-            assert_eq!(read(line), Ok(()), "{name}");
-            assert!(read("./a").is_err(), "{name}");
+            let applied = |line: &str| apply(&mut read(line, Vendor::OpenMpi), &variables);
+            assert_eq!(applied(line), Ok(()), "{name}");
+            assert!(applied("./a").is_err(), "{name}");
         }
     }
 

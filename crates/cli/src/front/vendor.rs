@@ -5,7 +5,7 @@
 //! program's MPI library.
 
 use super::row::{Row, Takes};
-use super::{hydra, open_mpi, srun, standard};
+use super::tables::{HYDRA, OPEN_MPI, SRUN, STANDARD};
 use crate::flags::table as flag;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,8 @@ impl Vendor {
 
     /// The vendor to whom fewer of the options are unknown; `None` if both know equally many.
     pub fn of_options(words: &[OsString]) -> Option<Vendor> {
-        let [hydra, open_mpi] = [Vendor::Hydra, Vendor::OpenMpi].map(|vendor| vendor.foreign(words));
+        let foreign = |vendor: Vendor| options(words).filter(|option| vendor.own(option).is_none()).count();
+        let [hydra, open_mpi] = [Vendor::Hydra, Vendor::OpenMpi].map(foreign);
         match hydra.cmp(&open_mpi) {
             std::cmp::Ordering::Less => Some(Vendor::Hydra),
             std::cmp::Ordering::Greater => Some(Vendor::OpenMpi),
@@ -50,24 +51,19 @@ impl Vendor {
         options(words).any(|option| differs(&option))
     }
 
-    /// The number of options that this vendor does not have.
-    fn foreign(self, words: &[OsString]) -> usize {
-        options(words).filter(|option| self.own(option).is_none()).count()
-    }
-
     fn own(self, option: &str) -> Option<&'static Row> {
         let own = match self {
-            Vendor::Hydra => hydra::ROWS,
-            Vendor::OpenMpi => open_mpi::ROWS,
+            Vendor::Hydra => HYDRA,
+            Vendor::OpenMpi => OPEN_MPI,
         };
-        look_up(option, &[own, standard::ROWS])
+        look_up(option, &[own, STANDARD])
     }
 
     /// The tables in which options are looked up, in this order.
     pub fn tables(self) -> [&'static [Row]; 4] {
         match self {
-            Vendor::Hydra => [hydra::ROWS, standard::ROWS, open_mpi::ROWS, srun::ROWS],
-            Vendor::OpenMpi => [open_mpi::ROWS, standard::ROWS, hydra::ROWS, srun::ROWS],
+            Vendor::Hydra => [HYDRA, STANDARD, OPEN_MPI, SRUN],
+            Vendor::OpenMpi => [OPEN_MPI, STANDARD, HYDRA, SRUN],
         }
     }
 
@@ -75,7 +71,6 @@ impl Vendor {
         look_up(option, &self.tables())
     }
 
-    /// The option that was probably meant.
     pub fn nearest(self, option: &str) -> Option<&'static str> {
         let names = || self.tables().into_iter().flatten().flat_map(|row| row.names).copied().chain(["help"]);
         nearest(undashed(option), names().filter(|name| name.len() > 2))
@@ -119,12 +114,13 @@ fn options(words: &[OsString]) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Option<Vendor> {
-        Vendor::of_options(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
     }
 
     #[test]
     fn the_options_tell_the_vendor() {
+        let of = |line| Vendor::of_options(&words(line));
         assert_eq!(of("-n 4 -genv A 1 ./a -np 3 --mca a b"), Some(Vendor::Hydra));
         assert_eq!(of("-np 4 --mca btl tcp,self ./a"), Some(Vendor::OpenMpi));
         assert_eq!(of("-n 4 ./a"), None);
@@ -135,7 +131,7 @@ mod tests {
 
     #[test]
     fn some_spellings_mean_something_else_to_the_other_vendor() {
-        let matters = |line: &str| Vendor::matters(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let matters = |line| Vendor::matters(&words(line));
         assert!(matters("-s all ./a") && !matters("-n 4 -wdir /tmp ./a"));
     }
 }

@@ -33,7 +33,11 @@ fn page() -> String {
         }
         for flag in listed {
             let heading = flag.heading();
-            let also = flag.names.iter().filter(|name| !is_in(&heading, name)).map(|name| format!("`{name}`"));
+            let also = flag
+                .names
+                .iter()
+                .filter(|name| !heading.split([' ', ',', '[']).any(|word| word == **name))
+                .map(|name| format!("`{name}`"));
             let also = also.collect::<Vec<_>>().join(", ");
             text.push_str(&format!("| `{heading}` | {also} | {} |\n", cell(&flag.explanation())));
         }
@@ -42,11 +46,6 @@ fn page() -> String {
         text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help(Help::All)));
     }
     text
-}
-
-/// Whether a flag's heading has this name already.
-fn is_in(shown: &str, name: &str) -> bool {
-    shown.split([' ', ',', '[']).any(|word| word == name)
 }
 
 /// A text in which the special characters of Markdown are escaped, for a cell of a table.
@@ -61,15 +60,19 @@ fn cell(help: &str) -> String {
     text
 }
 
-#[test]
-fn the_flags_page_matches_the_programs_help() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/flags.md");
-    let text = page();
+/// Compares a page of `docs/reference` with the text that the program's tables give. `BLESS=1` writes it.
+pub fn check_page(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &text).expect("the page can be written");
+        std::fs::write(&path, text).expect("the page can be written");
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "docs/reference/flags.md differs; run with BLESS=1 if the change is meant");
+    assert!(kept == text, "docs/reference/{name} differs; run with BLESS=1 if the change is meant");
+}
+
+#[test]
+fn the_flags_page_matches_the_programs_help() {
+    check_page("flags.md", &page());
 }
 
 #[test]

@@ -61,8 +61,16 @@ pub fn nodes(trace: &Trace) -> BTreeMap<u32, &str> {
     names.collect()
 }
 
-impl Run<'_> {
-    pub fn of<'a>(file: &'a str, trace: &'a Trace) -> Run<'a> {
+impl<'a> Node<'a> {
+    fn new(name: &'a str) -> Node<'a> {
+        let name = name.splitn(3, ' ').last().unwrap_or(name);
+        let none = Traffic::default();
+        Node { name, level: 0, clock_error: None, up: none, down: none, direct: none }
+    }
+}
+
+impl<'a> Run<'a> {
+    pub fn of(file: &'a str, trace: &'a Trace) -> Run<'a> {
         let names = nodes(trace);
         let places: BTreeMap<u32, i64> = names.keys().copied().zip(0..).collect();
         let nodes = names.into_values().map(Node::new).collect();
@@ -76,17 +84,7 @@ impl Run<'_> {
         }
         run
     }
-}
 
-impl<'a> Node<'a> {
-    fn new(name: &'a str) -> Node<'a> {
-        let name = name.splitn(3, ' ').last().unwrap_or(name);
-        let none = Traffic::default();
-        Node { name, level: 0, clock_error: None, up: none, down: none, direct: none }
-    }
-}
-
-impl<'a> Run<'a> {
     fn add(&mut self, event: &'a Event, node: i64) {
         match (event.args.as_deref(), event.dur) {
             (Some(&Args::Node { level, clock_error, up, down, direct }), _) => {

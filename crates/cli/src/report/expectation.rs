@@ -9,10 +9,6 @@ use std::path::PathBuf;
 use wireup_node::trace::{Args, Event, LAUNCHER, Trace};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
-/// The program that simulates.
-///
-/// # Errors
-/// There is no such program.
 pub fn simulator() -> Result<PathBuf, String> {
     external::of_sources(advise::PROGRAM, "--expect")
 }

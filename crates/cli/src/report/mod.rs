@@ -100,13 +100,10 @@ fn read(path: &Path) -> Result<Trace, String> {
 pub struct Report {
     file: File,
     path: PathBuf,
-    /// The flag that gives the file's path.
     flag: &'static str,
 }
 
 impl Report {
-    /// # Errors
-    /// The file cannot be written.
     pub fn create(path: PathBuf, flag: &'static str) -> Result<Report, String> {
         match output_file::open(&path, Existing::Empty, 0o666) {
             Ok(file) => Ok(Report { file, path, flag }),

@@ -1,8 +1,9 @@
 //! The profile as text.
 
 use super::report::{Fence, Late, TapReport};
-use crate::words::{Row, count, ranges};
+use crate::words::{count, phase_table, ranges};
 use std::fmt::Write as _;
+use wireup_node::trace::Phase as Row;
 use wireup_tap::{End, Record};
 
 /// The whole text, with the command that measures the same start under wireup.
@@ -14,7 +15,7 @@ pub fn text(report: &TapReport, command: &str) -> String {
         spoken => format!(", {spoken}"),
     };
     let mut text = format!("wireup: tap: {ranks} on {nodes}{by}{spoken}\n");
-    text += &phases(report).table();
+    text += &phase_table(&phases(report));
     text += &spreads(report);
     text += &requests(report);
     if report.records.len() > 1 {

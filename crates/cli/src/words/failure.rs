@@ -2,7 +2,11 @@
 
 use super::{Setting, missing, one_line, signals};
 use crate::out::without_errnos;
-use wireup_wire::peer::{Cause, Failure, PmixFault, ProblemKind, SpawnError, SpawnStep, remedy};
+use serde_json::Value;
+use wireup_wire::peer::{Cause, Failure, PmixFault, ProblemKind, RankError, SpawnError, SpawnStep, remedy};
+
+/// Lines of a traceback that are shown: the last ones, next to the error itself.
+const LINES_SHOWN: usize = 64;
 
 /// The line, without the prefix `wireup: `. Foreign text, such as a rank's abort message, cannot break it.
 pub fn line(failure: &Failure, setting: &Setting) -> String {
@@ -107,8 +111,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was terminated; if it needs more time, raise --timeout",
-            seconds(*after_ns)
+            "the job reached its time limit of {} s and was terminated; if it needs more time, raise --timeout",
+            *after_ns as f64 / 1e9
         ),
         Cause::Interrupted { signal } => format!("the job was terminated by {}", signals::name(*signal)),
         Cause::Killed { by } => format!("the job was terminated by {by}"),
@@ -156,10 +160,6 @@ fn pmix_advice(fault: PmixFault) -> &'static str {
         PmixFault::NoRoom => "; free some space there, or set TMPDIR to a folder with enough space",
         PmixFault::Other => "; --pmix-library chooses another library",
     }
-}
-
-fn seconds(ns: u64) -> String {
-    format!("{} s", ns as f64 / 1e9)
 }
 
 const EPERM: i32 = 1;
@@ -246,6 +246,33 @@ fn spawn(error: &SpawnError) -> String {
 /// The text of an `errno`, without its number.
 fn reason(errno: i32) -> String {
     without_errnos(&std::io::Error::from_raw_os_error(errno).to_string())
+}
+
+/// The error that a rank wrote before it exited, in the format of torch's `@record`: a line that names the rank, then
+/// its traceback.
+pub fn rank_error_lines(error: &RankError) -> Vec<String> {
+    let RankError { rank, host, text, .. } = error;
+    let text = description(text);
+    let all: Vec<&str> = text.trim_end().lines().collect();
+    let (omitted, shown) = all.split_at(all.len().saturating_sub(LINES_SHOWN));
+    let head = format!("rank {rank} on {host} failed first:");
+    if let ([], [only]) = (omitted, shown) {
+        return vec![format!("{head} {}", one_line(only))];
+    }
+    let cut = (!omitted.is_empty()).then(|| format!("    ({} lines left out)", omitted.len()));
+    let shown = shown.iter().map(|line| format!("    {}", one_line(line)));
+    [head].into_iter().chain(cut).chain(shown).collect()
+}
+
+/// The traceback, or else the message, or else the text as it is.
+fn description(text: &[u8]) -> String {
+    let json: Option<Value> = serde_json::from_slice(text).ok();
+    let message = json.as_ref().and_then(|json| json.get("message"));
+    let found = message.and_then(|message| {
+        let traceback = message.pointer("/extraInfo/py_callstack");
+        traceback.or(message.get("message")).unwrap_or(message).as_str()
+    });
+    found.map_or_else(|| String::from_utf8_lossy(text).into_owned(), str::to_owned)
 }
 
 #[cfg(test)]

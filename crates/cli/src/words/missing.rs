@@ -9,40 +9,51 @@ use wireup_wire::peer::{MissingAgent, Problem, ProblemKind, remedy};
 /// Most problems that are shown; the rest is only counted.
 const PROBLEMS_SHOWN: usize = 6;
 
-/// The kind of a problem: as it was reported or, where a foreign program tells it, as far as its text shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Denied,
-    HostKey,
-    /// The host's key differs from the known one.
-    HostKeyChanged,
-    NoName,
-    Refused,
-    Unreachable,
-    /// A remote shell that started no agent without giving a reason, or an agent that could not link.
-    NotLinked,
-    Busy,
-    NoRoom,
-    /// The remote shell's program does not exist.
-    NoShell,
-    /// The problem's own text contains the advice.
-    Advice,
-    /// The remote shell has started nothing on the host.
-    NothingStarted,
-    Killed,
-    /// A system call failed with this `errno`.
-    System(i32),
-    Other,
-}
+/// Advice about a host whose key differs from the known one.
+const KEY_CHANGED: &str = "its host key has changed; find out why (was it reinstalled? it could also be an attack), \
+                           then run ssh-keygen -R {host} and log in once";
+
+/// What `ssh` and similar programs print for a problem, in lower case, and the advice for it, in which `{host}` is the
+/// first host with this problem and `{login}` a login there. The first row that fits decides: a message about a changed
+/// key also says that the verification failed, and if `ssh` gives a reason, it follows the words of the last row. Where
+/// the advice is empty, the problem's own text contains it.
+#[rustfmt::skip]
+const ADVICE: &[(&[&str], &str)] = &[
+    (&["permission denied (", "permission denied,", "too many authentication failures"],
+        "\"{login} true\" must work without a password: install a key there (ssh-copy-id) or load one into your ssh \
+         agent (ssh-add)"),
+    (&["identification has changed"], KEY_CHANGED),
+    (&["host key verification failed", "no matching host key"],
+        "log in once to check and accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts"),
+    (&["could not resolve", "name or service not known", "name resolution", "unknown host"],
+        "is the name correct? \"getent hosts {host}\" must find it"),
+    (&["matches --interface"], ""),
+    (&["connection refused"], "is sshd running there, on that port? Try \"{login} true\""),
+    (&["no route to host", "network is unreachable", "timed out", "did not answer"],
+        "is the node up? Try \"{login} true\"; --start-timeout gives it more time"),
+    (&["exchange_identification", "banner exchange", "connection closed by", "connection reset by",
+        "not allowed at this time"],
+        "its sshd, or that of a jump host, refuses more logins at once; raise MaxStartups in its sshd_config"),
+    (&["(finding the program)"],
+        "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell"),
+    (&["it is a symbolic link"], ""),
+    (&["no space left", "quota exceeded", "read-only file system", "mounted with noexec"],
+        "free some space in ~/.cache there; if its file system is read-only or mounted with noexec, install wireup on \
+         the host's PATH"),
+    (&["did not start an agent", "did not connect to its parent"],
+        "is the node up? Try \"{login} true\"; if {host} answers at once, check for a firewall between it and its \
+         parent; --interface chooses another network"),
+];
 
 /// Agents with the same problem.
 struct Group<'a> {
-    kind: Kind,
+    /// The advice, as in [`ADVICE`].
+    advice: &'static str,
     /// The text of the first agent's problem.
     problem: &'a str,
     /// The problem's text without host names and addresses, so that equal problems of several hosts are grouped.
     general: String,
-    first: &'a str,
+    /// The host of each agent.
     hosts: Vec<&'a str>,
     agents: Vec<AgentId>,
 }
@@ -56,9 +67,9 @@ pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
     }
     let mut advised = Vec::new();
     for group in groups.iter().take(PROBLEMS_SHOWN) {
-        if !advised.contains(&group.kind) {
-            advised.push(group.kind);
-            told.extend(advice(group, setting));
+        if !advised.contains(&group.advice) {
+            advised.push(group.advice);
+            told.extend(group.cure(setting));
         }
     }
     let nodes = match setting.node_count {
@@ -82,7 +93,7 @@ pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Advice> {
     let told = |group: &Group| Advice {
         agents: group.agents.clone(),
         problem: group.problem_shown(),
-        cure: advice(group, setting),
+        cure: group.cure(setting),
     };
     groups(missing, setting).iter().map(told).collect()
 }
@@ -94,17 +105,14 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
     sorted.sort_by_key(|missing| missing.agent);
     for MissingAgent { agent, problem } in sorted {
         let host = setting.host(*agent);
-        let kind = kind(problem, setting);
+        let advice = advice_for(problem, setting);
         let general = without_addresses(&replace_word(problem, bare(host), "HOST"));
-        let alike = |group: &&mut Group| (group.kind, &group.general) == (kind, &general);
-        match groups.iter_mut().find(alike) {
+        match groups.iter_mut().find(|group| (group.advice, &group.general) == (advice, &general)) {
             Some(group) => {
                 group.hosts.push(host);
                 group.agents.push(*agent);
             }
-            None => {
-                groups.push(Group { kind, problem, general, first: host, hosts: vec![host], agents: vec![*agent] });
-            }
+            None => groups.push(Group { advice, problem, general, hosts: vec![host], agents: vec![*agent] }),
         }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.hosts.len()));
@@ -121,6 +129,13 @@ impl Group<'_> {
     fn problem_shown(&self) -> String {
         let problem = if self.hosts.len() == 1 { self.problem } else { &self.general };
         problem.trim_end_matches(['.', '\r', '\n', ' ']).to_owned()
+    }
+
+    /// The advice for the first host.
+    fn cure(&self, setting: &Setting) -> Option<String> {
+        let host = self.hosts[0];
+        let advice = self.advice.replace("{host}", bare(host));
+        (!advice.is_empty()).then(|| advice.replace("{login}", &format!("{} {host}", setting.shell)))
     }
 }
 
@@ -155,104 +170,34 @@ fn bare(host: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
 
-fn kind(problem: &Problem, setting: &Setting) -> Kind {
+/// The advice for a problem, as in [`ADVICE`].
+fn advice_for(problem: &Problem, setting: &Setting) -> &'static str {
     match problem.kind {
-        ProblemKind::Advised => Kind::Advice,
-        ProblemKind::NothingStarted => Kind::NothingStarted,
-        ProblemKind::Killed | ProblemKind::TaskKilled => Kind::Killed,
-        ProblemKind::System(errno) if remedy(errno).is_some() => Kind::System(errno),
+        ProblemKind::Advised => "",
+        ProblemKind::NothingStarted => {
+            "\"{login} echo ok\" must print ok: does a start-up file of the login shell there (~/.bashrc) call exit or \
+             exec?"
+        }
+        ProblemKind::Killed | ProblemKind::TaskKilled => "killed by someone or out of memory: check dmesg on the node",
+        ProblemKind::System(errno) if remedy(errno).is_some() => remedy(errno).unwrap_or_default(),
         ProblemKind::System(_)
         | ProblemKind::Silent
         | ProblemKind::StepCancelled
         | ProblemKind::NotInstalled
-        | ProblemKind::Other => {
-            if setting.local {
-                Kind::Other
-            } else {
-                kind_of_text(problem)
-            }
-        }
+        | ProblemKind::Other => match setting.local {
+            true => "run wireup doctor to check this machine",
+            false => advice_for_text(problem),
+        },
     }
 }
 
-/// The kind of a problem, from the text that `ssh` or a similar program has printed.
-fn kind_of_text(problem: &str) -> Kind {
+/// The advice for what `ssh` or a similar program has printed.
+fn advice_for_text(problem: &str) -> &'static str {
     let problem = problem.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));
-    match () {
-        () if says(&["permission denied (", "permission denied,", "too many authentication failures"]) => Kind::Denied,
-        () if says(&["identification has changed"]) || (says(&["host key for"]) && says(&["has changed"])) => {
-            Kind::HostKeyChanged
-        }
-        () if says(&["host key verification failed", "no matching host key"]) => Kind::HostKey,
-        () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
-            Kind::NoName
-        }
-        () if says(&["matches --interface"]) => Kind::Advice,
-        () if says(&["connection refused"]) => Kind::Refused,
-        () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
-        () if says(&["exchange_identification", "banner exchange", "connection closed by", "connection reset by"])
-            || says(&["not allowed at this time"]) =>
-        {
-            Kind::Busy
-        }
-        () if says(&["(finding the program)"]) => Kind::NoShell,
-        () if says(&["it is a symbolic link"]) => Kind::Advice,
-        () if says(&["no space left", "quota exceeded", "read-only file system", "mounted with noexec"]) => {
-            Kind::NoRoom
-        }
-        // If ssh gives a reason, it follows these words.
-        () if says(&["did not start an agent", "did not connect to its parent"]) => Kind::NotLinked,
-        () => Kind::Other,
-    }
-}
-
-fn advice(group: &Group, setting: &Setting) -> Option<String> {
-    let by_hand = format!("{} {} true", setting.shell, group.first);
-    let host = bare(group.first);
-    Some(match group.kind {
-        Kind::Denied => format!(
-            "\"{by_hand}\" must work without a password: install a key there (ssh-copy-id) or load one into your ssh \
-             agent (ssh-add)"
-        ),
-        Kind::HostKey => {
-            format!("log in once to check and accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts")
-        }
-        Kind::HostKeyChanged => format!(
-            "its host key has changed; find out why (was it reinstalled? it could also be an attack), then run \
-             ssh-keygen -R {host} and log in once"
-        ),
-        Kind::NoName => format!("is the name correct? \"getent hosts {host}\" must find it"),
-        Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
-        Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
-        Kind::NotLinked => format!(
-            "is the node up? Try \"{by_hand}\"; if {host} answers at once, check for a firewall between it and its \
-             parent; --interface chooses another network"
-        ),
-        Kind::Busy => {
-            "its sshd, or that of a jump host, refuses more logins at once; raise MaxStartups in its sshd_config"
-                .to_owned()
-        }
-        Kind::NoRoom => {
-            "free some space in ~/.cache there; if its file system is read-only or mounted with noexec, install wireup \
-             on the host's PATH"
-                .to_owned()
-        }
-        Kind::NoShell => {
-            "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell"
-                .to_owned()
-        }
-        Kind::Advice => return None,
-        Kind::NothingStarted => format!(
-            "\"{} {} echo ok\" must print ok: does a start-up file of the login shell there (~/.bashrc) call \
-             exit or exec?",
-            setting.shell, group.first
-        ),
-        Kind::Killed => "killed by someone or out of memory: check dmesg on the node".to_owned(),
-        Kind::System(errno) => return remedy(errno).map(str::to_owned),
-        Kind::Other if setting.local => "run wireup doctor to check this machine".to_owned(),
-        Kind::Other => format!("try \"{by_hand}\""),
-    })
+    let says = |text: &&str| problem.contains(text);
+    let is_changed_key = |advice| advice == KEY_CHANGED && says(&"host key for") && says(&"has changed");
+    let found = ADVICE.iter().find(|(texts, advice)| texts.iter().any(says) || is_changed_key(*advice));
+    found.map_or("try \"{login} true\"", |(_, advice)| advice)
 }
 
 #[cfg(test)]
@@ -278,11 +223,8 @@ mod tests {
     }
 
     fn said(missing: &[(u32, &str)]) -> String {
-        let missing: Vec<MissingAgent> = missing
-            .iter()
-            .map(|&(agent, problem)| MissingAgent { agent: AgentId(agent), problem: problem.into() })
-            .collect();
-        sentence(&missing, &setting())
+        let agent = |&(agent, problem): &(u32, &str)| MissingAgent { agent: AgentId(agent), problem: problem.into() };
+        sentence(&missing.iter().map(agent).collect::<Vec<_>>(), &setting())
     }
 
     #[test]
@@ -300,10 +242,8 @@ mod tests {
              answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh \
              n4 true\"; --start-timeout gives it more time"
         );
-        assert_eq!(
-            said(&[(1, "odd n1"), (2, "odd n2")]),
-            "no agent could be started on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\""
-        );
+        let expected = "no agent could be started on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\"";
+        assert_eq!(said(&[(1, "odd n1"), (2, "odd n2")]), expected);
     }
 
     #[test]

@@ -4,20 +4,15 @@ mod failure;
 mod missing;
 mod notes;
 mod profile;
-mod ranges;
-mod rank_error;
 mod signals;
-mod stacks;
 mod stall;
 mod voice;
 
 pub use failure::line as failure_line;
 pub use missing::{lines as missing_lines, sentence as missing_sentence};
-pub use profile::{Row, table};
-pub use ranges::ranges;
+pub use profile::{phase_table, table};
 pub use signals::{interrupt, number as signal_number};
-pub use stacks::lines as stack_lines;
-pub use stall::Stalls;
+pub use stall::{Stalls, stack_lines};
 pub use voice::Voice;
 
 use crate::flags::remote_shell::SSH;
@@ -25,6 +20,8 @@ use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{RemoteShell, SessionSpec};
+
+const RUNS_SHOWN: usize = 8;
 
 /// What the texts depend on besides the notice itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -103,6 +100,32 @@ pub fn count(number: u32, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
+/// Ascending numbers as runs: `0-3,8,10-11`; a long list ends in `(N in all)`.
+pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    let mut total = 0u64;
+    for number in numbers {
+        total += 1;
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let shown = |&(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let mut parts: Vec<String> = runs.iter().take(RUNS_SHOWN).map(shown).collect();
+    if let Some(last) = runs.get(RUNS_SHOWN..).and_then(<[_]>::last) {
+        if runs.len() > RUNS_SHOWN + 1 {
+            parts.push("...".to_owned());
+        }
+        parts.push(shown(last));
+        return format!("{} ({total} in all)", parts.join(","));
+    }
+    parts.join(",")
+}
+
 /// A duration, roughly, in the largest suitable unit.
 pub fn since(seconds: u64) -> String {
     match seconds {
@@ -136,5 +159,15 @@ mod tests {
     #[test]
     fn durations_are_rounded_for_display() {
         assert_eq!([59, 60, 3700, 90_000].map(since), ["59 s", "1 min", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn consecutive_numbers_are_joined_and_long_lists_cut() {
+        assert_eq!(ranges([]), "");
+        assert_eq!(ranges([3]), "3");
+        assert_eq!(ranges([0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!(ranges((0..64).step_by(4)), "0,4,8,12,16,20,24,28,...,60 (16 in all)");
+        assert_eq!(ranges((0..18).step_by(2)), "0,2,4,6,8,10,12,14,16 (9 in all)");
+        assert_eq!(ranges([u32::MAX]), "4294967295");
     }
 }

@@ -28,7 +28,6 @@ pub struct Notes {
     started_for: u32,
     retried: bool,
     routed: u32,
-    /// The number of nodes whose ranks lack something.
     lacking: u32,
     /// Whether a node has told what it preloads.
     preloads: bool,
@@ -55,8 +54,6 @@ impl Notes {
                 }
                 Vec::new()
             }
-            // Only `wireup doctor` shows this note.
-            Note::Dialled { .. } => Vec::new(),
             Note::Sent { agent, to_second_cache } => {
                 if setting.verbose {
                     self.sent.push(*agent);
@@ -70,19 +67,15 @@ impl Notes {
                      wireup-programs-UID in $XDG_RUNTIME_DIR, /tmp or /dev/shm; further hosts are not reported"
                 )]
             }
-            Note::NoPmix { host, problem, .. } => {
-                // A node sends this note only if the ranks can do without PMIx, so it is shown only if the user has
-                // asked for details.
-                let line = format!("node {host} has no PMIx: {problem}");
-                if setting.verbose { vec![line] } else { Vec::new() }
+            Note::NoPmix { host, problem, .. } if setting.verbose => {
+                vec![format!("node {host} has no PMIx: {problem}")]
             }
-            Note::NotSealed { problem } => {
-                let line = format!(
-                    "the session's secret and the job travel through srun in the clear, because munge could not \
-                     seal them: {problem}; to fix this, make \"munge -n\" work on this host"
-                );
-                if setting.verbose { vec![line] } else { Vec::new() }
-            }
+            Note::NotSealed { problem } if setting.verbose => vec![format!(
+                "the session's secret and the job travel through srun in the clear, because munge could not seal them: \
+                 {problem}; to fix this, make \"munge -n\" work on this host"
+            )],
+            // Only `wireup doctor` shows what was dialled. The ranks of a node without PMIx can do without it.
+            Note::Dialled { .. } | Note::NoPmix { .. } | Note::NotSealed { .. } => Vec::new(),
             Note::StoreClosed { host, problem } => {
                 vec![format!("node {host}: a connection to the store for PyTorch was closed: {problem}")]
             }
@@ -95,16 +88,12 @@ impl Notes {
             // record from which `--preload auto` takes them.
             Note::Preloads { .. } if std::mem::replace(&mut self.preloads, true) => Vec::new(),
             Note::Preloads { host, modules } => vec![format!("node {host}: --preload auto: {modules}")],
-            Note::Bound { host, picture } => {
-                self.pictures += 1;
-                match self.pictures {
-                    0..=PICTURES_SHOWN => picture.lines().map(|line| format!("{host}: {line}")).collect(),
-                    _ => Vec::new(),
-                }
-            }
+            Note::Bound { host, picture } => match is_within(&mut self.pictures, PICTURES_SHOWN) {
+                true => picture.lines().map(|line| format!("{host}: {line}")).collect(),
+                false => Vec::new(),
+            },
             Note::StartedFor { agent, parent, starter, problem } => {
-                self.started_for += 1;
-                if self.started_for > STARTED_FOR_SHOWN {
+                if !is_within(&mut self.started_for, STARTED_FOR_SHOWN) {
                     return Vec::new();
                 }
                 let [agent, parent, starter] = [agent, parent, starter].map(|agent| setting.host(*agent));
@@ -121,8 +110,7 @@ impl Notes {
                 )]
             }
             Note::Routed { agent, peer, problem } => {
-                self.routed += 1;
-                if self.routed > ROUTED_SHOWN {
+                if !is_within(&mut self.routed, ROUTED_SHOWN) {
                     return Vec::new();
                 }
                 let [agent, peer] = [agent, peer].map(|agent| setting.host(*agent));
@@ -131,23 +119,17 @@ impl Notes {
                     "{agent} and {peer} have no direct link and communicate through the tree: {problem}{more}"
                 )]
             }
-            Note::Retry { agent, problem, .. } => {
-                if std::mem::replace(&mut self.retried, true) {
-                    return Vec::new();
-                }
-                let host = setting.host(*agent);
-                vec![format!(
-                    "{host}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its \
-                     sshd_config"
-                )]
-            }
+            Note::Retry { .. } if std::mem::replace(&mut self.retried, true) => Vec::new(),
+            Note::Retry { agent, problem, .. } => vec![format!(
+                "{}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its sshd_config",
+                setting.host(*agent)
+            )],
         }
     }
 
     /// What the ranks of a node lack, for the first nodes.
     fn lacks(&mut self, host: &str, what: &Lacking) -> Vec<String> {
-        self.lacking += 1;
-        if self.lacking > LACKING_SHOWN {
+        if !is_within(&mut self.lacking, LACKING_SHOWN) {
             return Vec::new();
         }
         let more = if self.lacking == LACKING_SHOWN { "; further nodes are not reported" } else { "" };
@@ -195,6 +177,12 @@ impl Notes {
         lines.extend(links(std::mem::take(&mut self.linked), setting));
         lines
     }
+}
+
+/// Counts one more; whether it is among the first `most`, which are shown.
+fn is_within(count: &mut u32, most: u32) -> bool {
+    *count += 1;
+    *count <= most
 }
 
 /// The network that most links use with their number, the exceptions by name.
@@ -306,10 +294,8 @@ mod tests {
             starter: AgentId(0),
             problem: "Permission denied".into(),
         };
-        assert_eq!(
-            notes.lines(&started(5), &setting),
-            ["n5 was started by n0, because n1 could not start it: Permission denied"]
-        );
+        let expected = ["n5 was started by n0, because n1 could not start it: Permission denied"];
+        assert_eq!(notes.lines(&started(5), &setting), expected);
         let told: usize = (6..11).map(|agent| notes.lines(&started(agent), &setting).len()).sum();
         assert_eq!(told, 2);
         assert_eq!(notes.summary(&setting), ["3 agents more were not started by their parents"]);

@@ -1,23 +1,19 @@
 //! Where the time of a job's startup went: a nested table made from the time stamps of all agents.
 //!
 //! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different
-//! nodes overlap; `rows` makes them add up. `from` is the time since the launcher's start. All stamps are on the
+//! nodes overlap; [`phase_table`] makes them add up. `from` is the time since the launcher's start. All stamps are on the
 //! launcher's clock. A phase that did not happen (no PMI, one agent) has no row.
 
-mod rows;
-
 use super::count;
-pub use rows::Row;
 use wireup_node::launcher::Stamps;
-use wireup_node::trace::Phase as Stretch;
-use wireup_wire::collective::Collective;
+use wireup_node::trace::Phase;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
 
 /// Most fences that are shown one by one; later ones are summarized.
 const FENCES_SHOWN: usize = 8;
 
 /// The table, one row per line. `phases`: what is not in the stamps of the agents, in order.
-pub fn table(stamps: &Stamps, phases: &[Stretch], parts: &[TracePart]) -> String {
+pub fn table(stamps: &Stamps, phases: &[Phase], parts: &[TracePart]) -> String {
     let Stamps { process_ns, resolved_ns, left_ns, .. } = *stamps;
     let end_ns = phases.iter().map(|phase| phase.to_ns).fold(left_ns, u64::max);
     let (before, after): (Vec<_>, Vec<_>) = phases.iter().partition(|phase| phase.from_ns < left_ns);
@@ -29,9 +25,9 @@ pub fn table(stamps: &Stamps, phases: &[Stretch], parts: &[TracePart]) -> String
     let of_ranks =
         |stamp: fn(&RankTrace) -> u64| ranks.iter().map(move |&(part, rank)| (stamp(rank), part, rank.rank.0));
 
-    let mut total = Row::new("total", process_ns, end_ns, "");
-    total.parts.push(Row::new("resolve", process_ns, found_ns, ""));
-    total.parts.extend(before.into_iter().map(of_stretch));
+    let mut total = Phase::new("total", process_ns, end_ns, "");
+    total.parts.push(Phase::new("resolve", process_ns, found_ns, ""));
+    total.parts.extend(before.into_iter().cloned());
     total.parts.extend(agents(parts, resolved_ns));
 
     let first = |stamp| of_ranks(stamp).map(|(at, ..)| at).filter(|&at| at > 0).min();
@@ -40,50 +36,32 @@ pub fn table(stamps: &Stamps, phases: &[Stretch], parts: &[TracePart]) -> String
     for (name, from, stamp) in
         [("spawn", first(|rank| rank.spawn_ns), exec), ("init", first(exec), |rank| rank.init_ns)]
     {
-        if let (Some(from), Some(phase)) = (from, Phase::of(of_ranks(stamp))) {
-            total.parts.push(Row::new(name, from, phase.end_ns, phase.remark("rank")));
-            last = last.max(phase.end_ns);
+        if let (Some(from), Some((end_ns, remark))) = (from, last_of(of_ranks(stamp))) {
+            total.parts.push(Phase::new(name, from, end_ns, remark));
+            last = last.max(end_ns);
         }
     }
     if let Some(exchange) = exchange(parts) {
         last = last.max(exchange.to_ns);
         total.parts.push(exchange);
     }
-    if let Some(phase) = Phase::of(of_ranks(|rank| rank.exit_ns)) {
-        total.parts.push(Row::new("run", last, phase.end_ns, phase.remark("rank")));
-        last = last.max(phase.end_ns);
+    if let Some((end_ns, remark)) = last_of(of_ranks(|rank| rank.exit_ns)) {
+        total.parts.push(Phase::new("run", last, end_ns, remark));
+        last = last.max(end_ns);
     }
-    total.parts.push(Row::new("drain", last, left_ns, ""));
-    total.parts.extend(after.into_iter().map(of_stretch));
-    total.table() + &clocks(parts)
+    total.parts.push(Phase::new("drain", last, left_ns, ""));
+    total.parts.extend(after.into_iter().cloned());
+    phase_table(&total) + &clocks(parts)
 }
 
-fn of_stretch(phase: &Stretch) -> Row {
-    let mut row = Row::new(phase.name.clone(), phase.from_ns, phase.to_ns, phase.remark.clone());
-    row.parts = phase.parts.iter().map(of_stretch).collect();
-    row
-}
-
-/// The end of a phase, with the participant that ended it last.
-struct Phase {
-    end_ns: u64,
-    count: u32,
-    slowest: String,
-}
-
-impl Phase {
-    /// The phase that these tuples (stamp, node, number) end; a stamp of 0 means that the participant did not enter it.
-    fn of<'a>(stamps: impl Iterator<Item = (u64, &'a TracePart, u32)>) -> Option<Phase> {
-        let mut count = 0;
-        let happened = stamps.filter(|&(at, ..)| at > 0).inspect(|_| count += 1);
-        let (end_ns, part, number) = happened.max_by_key(|&(at, ..)| at)?;
-        Some(Phase { end_ns, count, slowest: format!("rank {number} on {}", part.host) })
-    }
-
-    fn remark(&self, noun: &str) -> String {
-        let slowest = if self.count > 1 { format!(", last {}", self.slowest) } else { String::new() };
-        format!("{}{slowest}", count(self.count, noun))
-    }
+/// When the last rank left a phase, and a remark about it; the items are a stamp, the rank's node, and its number. A
+/// stamp of 0 means that the rank did not enter the phase.
+fn last_of<'a>(stamps: impl Iterator<Item = (u64, &'a TracePart, u32)>) -> Option<(u64, String)> {
+    let mut ranks = 0;
+    let happened = stamps.filter(|&(at, ..)| at > 0).inspect(|_| ranks += 1);
+    let (end_ns, part, number) = happened.max_by_key(|&(at, ..)| at)?;
+    let slowest = if ranks > 1 { format!(", last rank {number} on {}", part.host) } else { String::new() };
+    Some((end_ns, count(ranks, "rank") + &slowest))
 }
 
 /// How exactly the nodes' clocks were aligned, if there are several nodes.
@@ -99,13 +77,13 @@ fn clocks(parts: &[TracePart]) -> String {
 }
 
 /// From the launcher's decision until every agent of the tree knows the job.
-fn agents(parts: &[TracePart], resolved_ns: u64) -> Vec<Row> {
+fn agents(parts: &[TracePart], resolved_ns: u64) -> Vec<Phase> {
     let all: Vec<&TracePart> = parts.iter().collect();
     let others: Vec<&TracePart> = parts.iter().filter(|part| part.agent.0 != 0).collect();
     let phase = |name: &str, parts: &[&TracePart], from: u64, stamp: fn(&TracePart) -> u64| {
         let last = parts.iter().filter(|part| stamp(part) > 0).max_by_key(|part| stamp(part))?;
         let slowest = if parts.len() > 1 { format!(", last {}", last.host) } else { String::new() };
-        Some(Row::new(name, from, stamp(last), format!("{}{slowest}", count(parts.len() as u32, "agent"))))
+        Some(Phase::new(name, from, stamp(last), format!("{}{slowest}", count(parts.len() as u32, "agent"))))
     };
     let first_started = others.iter().map(|part| part.bootstrap_ns).filter(|&at| at > 0).min();
     let rows = [
@@ -117,17 +95,16 @@ fn agents(parts: &[TracePart], resolved_ns: u64) -> Vec<Row> {
 }
 
 /// The row of the collectives; `None` if there were none.
-fn exchange(parts: &[TracePart]) -> Option<Row> {
+fn exchange(parts: &[TracePart]) -> Option<Phase> {
     let fences = fences(parts);
     let mut whole = spanning("exchange", &fences, "collective")?;
     for fence in fences.iter().take(FENCES_SHOWN) {
-        let host = &parts[fence.last_part].host;
-        let remark = format!("{} in all; last in rank {} on {host}", bytes(fence.bytes), fence.last_rank);
-        let name = format!("{} {}", fence.collective, fence.epoch);
-        let mut row = Row::new(name, fence.first_in_ns, fence.out_ns, remark);
+        let FenceTrace { epoch, collective, first_in_ns, last_in_ns, out_ns, last_rank, bytes_down, .. } = fence.trace;
+        let remark = format!("{} in all; last in rank {last_rank} on {}", bytes(bytes_down), fence.last_host);
+        let mut row = Phase::new(format!("{collective} {epoch}"), first_in_ns, out_ns, remark);
         let waiting = "from the first to the last rank that enters: time of the ranks";
-        row.parts.push(Row::new("wait", fence.first_in_ns, fence.last_in_ns, waiting));
-        row.parts.push(Row::new("move", fence.last_in_ns, fence.out_ns, "last in to last out"));
+        row.parts.push(Phase::new("wait", first_in_ns, last_in_ns, waiting));
+        row.parts.push(Phase::new("move", last_in_ns, out_ns, "last in to last out"));
         whole.parts.push(row);
     }
     whole.parts.extend(spanning("later", fences.get(FENCES_SHOWN..).unwrap_or_default(), "more collective"));
@@ -135,51 +112,34 @@ fn exchange(parts: &[TracePart]) -> Option<Row> {
 }
 
 /// From the first entry into one of the fences until the last one has ended.
-fn spanning(name: &str, fences: &[Fence], noun: &str) -> Option<Row> {
-    let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
-    let to = fences.iter().map(|fence| fence.out_ns).max()?;
-    Some(Row::new(name, from, to, count(fences.len() as u32, noun)))
+fn spanning(name: &str, fences: &[Fence], noun: &str) -> Option<Phase> {
+    let from = fences.iter().map(|fence| fence.trace.first_in_ns).min()?;
+    let to = fences.iter().map(|fence| fence.trace.out_ns).max()?;
+    Some(Phase::new(name, from, to, count(fences.len() as u32, noun)))
 }
 
-/// One fence over all nodes.
-struct Fence {
-    epoch: u32,
-    collective: Collective,
-    first_in_ns: u64,
-    last_in_ns: u64,
-    out_ns: u64,
-    last_rank: u32,
-    last_part: usize,
-    bytes: u64,
+/// One fence over all nodes, and the host of the rank that entered it last.
+struct Fence<'a> {
+    trace: FenceTrace,
+    last_host: &'a str,
 }
 
-/// All completed fences, by epoch.
-fn fences(parts: &[TracePart]) -> Vec<Fence> {
+fn fences(parts: &[TracePart]) -> Vec<Fence<'_>> {
     let mut fences: Vec<Fence> = Vec::new();
-    let all = parts.iter().enumerate().flat_map(|(at, part)| part.fences.iter().map(move |fence| (at, fence)));
-    let mut sorted: Vec<(usize, &FenceTrace)> =
-        all.filter(|(_, fence)| fence.out_ns > 0 && fence.first_in_ns > 0).collect();
+    let all = parts.iter().flat_map(|part| part.fences.iter().map(|fence| (&*part.host, fence)));
+    let mut sorted: Vec<_> = all.filter(|(_, fence)| fence.out_ns > 0 && fence.first_in_ns > 0).collect();
     sorted.sort_by_key(|(_, fence)| fence.epoch);
-    for (part, one) in sorted {
+    for (host, one) in sorted {
         match fences.last_mut() {
-            Some(fence) if fence.epoch == one.epoch.0 => {
-                fence.first_in_ns = fence.first_in_ns.min(one.first_in_ns);
-                fence.out_ns = fence.out_ns.max(one.out_ns);
-                fence.bytes = fence.bytes.max(one.bytes_down);
-                if one.last_in_ns > fence.last_in_ns {
-                    (fence.last_in_ns, fence.last_rank, fence.last_part) = (one.last_in_ns, one.last_rank.0, part);
+            Some(Fence { trace, last_host }) if trace.epoch == one.epoch => {
+                trace.first_in_ns = trace.first_in_ns.min(one.first_in_ns);
+                trace.out_ns = trace.out_ns.max(one.out_ns);
+                trace.bytes_down = trace.bytes_down.max(one.bytes_down);
+                if one.last_in_ns > trace.last_in_ns {
+                    (trace.last_in_ns, trace.last_rank, *last_host) = (one.last_in_ns, one.last_rank, host);
                 }
             }
-            _ => fences.push(Fence {
-                epoch: one.epoch.0,
-                collective: one.collective,
-                first_in_ns: one.first_in_ns,
-                last_in_ns: one.last_in_ns,
-                out_ns: one.out_ns,
-                last_rank: one.last_rank.0,
-                last_part: part,
-                bytes: one.bytes_down,
-            }),
+            _ => fences.push(Fence { trace: *one, last_host: host }),
         }
     }
     fences
@@ -193,11 +153,83 @@ fn bytes(number: u64) -> String {
     }
 }
 
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Line<'a> {
+    depth: usize,
+    name: &'a str,
+    /// `None` for the rest that no phase covers, which may consist of several stretches.
+    from_ns: Option<u64>,
+    took_ns: u64,
+    adds_ns: u64,
+    remark: &'a str,
+}
+
+/// The table of a phase with its head, times counted from the start of the phase.
+///
+/// Phases may overlap, so their durations (`took`) do not add up. `adds` counts each moment once: it is the part of a
+/// phase that none of the rows above it, with the same parent, covers. What no row covers is the row `other`, so the
+/// `adds` of all parts sum to their parent's `took`.
+pub fn phase_table(phase: &Phase) -> String {
+    let mut text = format!("{:<26} {:>10} {:>10} {:>10}\n", "phase", "from ms", "took ms", "adds ms");
+    let ms = |ns: u64| ns as f64 / 1e6;
+    for line in lines(phase) {
+        let label = format!("{}/-- {}:", "    ".repeat(line.depth), line.name);
+        let from = line.from_ns.map_or(String::new(), |at| format!("{:.3}", ms(at - phase.from_ns)));
+        let (took, adds) = (ms(line.took_ns), ms(line.adds_ns));
+        let line = format!("{label:<26} {from:>10} {took:>10.3} {adds:>10.3}  {}", line.remark);
+        text += &format!("{}\n", line.trim_end());
+    }
+    text
+}
+
+fn lines(phase: &Phase) -> Vec<Line<'_>> {
+    let mut lines = Vec::new();
+    let whole = (phase.from_ns, phase.to_ns.max(phase.from_ns));
+    add_lines(phase, 0, whole, whole.1 - whole.0, &mut lines);
+    lines
+}
+
+/// `time` is the time of this phase within its parent: clocks of different nodes may put the end of a part behind the
+/// end of the whole.
+fn add_lines<'a>(phase: &'a Phase, depth: usize, time: (u64, u64), adds_ns: u64, lines: &mut Vec<Line<'a>>) {
+    let took_ns = time.1 - time.0;
+    let (name, remark) = (&phase.name, &phase.remark);
+    lines.push(Line { depth, name, from_ns: Some(time.0), took_ns, adds_ns, remark });
+    let mut above = Vec::new();
+    let mut counted_ns = 0;
+    for part in &phase.parts {
+        let from = part.from_ns.clamp(time.0, time.1);
+        let part_time = (from, part.to_ns.clamp(from, time.1));
+        above.push(part_time);
+        let adds_ns = covered(&above) - counted_ns;
+        counted_ns += adds_ns;
+        add_lines(part, depth + 1, part_time, adds_ns, lines);
+    }
+    let rest_ns = took_ns - counted_ns;
+    if !phase.parts.is_empty() && rest_ns > 0 {
+        let (depth, remark) = (depth + 1, "not in any of these phases");
+        lines.push(Line { depth, name: "other", from_ns: None, took_ns: rest_ns, adds_ns: rest_ns, remark });
+    }
+}
+
+/// The length of the union of stretches of time.
+fn covered(stretches: &[(u64, u64)]) -> u64 {
+    let mut sorted = stretches.to_vec();
+    sorted.sort_unstable();
+    let mut end = 0;
+    let mut length = 0;
+    for (from, to) in sorted {
+        length += to.saturating_sub(from.max(end));
+        end = end.max(to);
+    }
+    length
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
-    use wireup_wire::peer::ExchangeTraffic;
 
     const MS: u64 = 1_000_000;
 
@@ -211,31 +243,23 @@ mod tests {
             bootstrap_ns: if id == 0 { 0 } else { 103 * MS + late },
             linked_ns: if id == 0 { 0 } else { 104 * MS + late },
             job_ns: 105 * MS + late,
-            children_ns: 0,
-            clock_offset_ns: 0,
-            clock_error_ns: 0,
-            clock_of: AgentId(0),
             ranks: vec![RankTrace {
                 rank: Rank(id),
-                pid: 9,
                 spawn_ns: 106 * MS,
                 exec_ns: 107 * MS + late,
                 init_ns: 110 * MS,
-                finalize_ns: 0,
                 exit_ns: 150 * MS + late,
-                status: None,
+                ..RankTrace::default()
             }],
             fences: vec![FenceTrace {
-                epoch: Epoch(0),
-                collective: Collective::Fence,
                 first_in_ns: 111 * MS + late,
                 last_in_ns: 112 * MS + late,
                 out_ns: 116 * MS,
                 last_rank: Rank(id),
-                bytes_up: 40,
                 bytes_down: 120,
+                ..FenceTrace::default()
             }],
-            traffic: ExchangeTraffic::default(),
+            ..TracePart::default()
         }
     }
 
@@ -269,9 +293,9 @@ ranks
 
     #[test]
     fn staged_and_gathered_files_are_phases_beside_the_others() {
-        let mut stage = Stretch::new("stage", 100 * MS + MS / 2, 100 * MS + 3 * MS / 4, "2 nodes, last node1");
-        stage.parts.push(Stretch::new("send", stage.from_ns, stage.to_ns, "1 MiB"));
-        let phases = [stage, Stretch::new("stage out", 156 * MS, 160 * MS, "3 files")];
+        let mut stage = Phase::new("stage", 100 * MS + MS / 2, 100 * MS + 3 * MS / 4, "2 nodes, last node1");
+        stage.parts.push(Phase::new("send", stage.from_ns, stage.to_ns, "1 MiB"));
+        let phases = [stage, Phase::new("stage out", 156 * MS, 160 * MS, "3 files")];
         let text = table(&stamps(), &phases, &[part(0), part(1)]);
         for row in [
             "/-- total:                      0.000     60.000     60.000\n",
@@ -310,5 +334,58 @@ ranks
     #[test]
     fn bytes_are_shown_in_a_fitting_unit() {
         assert_eq!([bytes(12), bytes(20_480), bytes(64 << 20)], ["12 B", "20.0 KiB", "64.0 MiB"]);
+    }
+
+    /// Any rows, also ones that end before they begin, and that are longer than their parents.
+    fn any_row() -> impl Strategy<Value = Phase> {
+        let one = || (0..100_u64, 0..100_u64).prop_map(|(from, to)| Phase::new("phase", from, to, ""));
+        one().prop_recursive(3, 40, 6, move |part| {
+            (one(), proptest::collection::vec(part, 0..6)).prop_map(|(row, parts)| Phase { parts, ..row })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn parts_add_up_to_their_parent(row in any_row()) {
+            let lines = lines(&row);
+            for (at, parent) in lines.iter().enumerate() {
+                let below = lines[at + 1..].iter().take_while(|line| line.depth > parent.depth);
+                let parts: Vec<&Line<'_>> = below.filter(|line| line.depth == parent.depth + 1).collect();
+                let sum: u64 = parts.iter().map(|part| part.adds_ns).sum();
+                prop_assert!(parts.is_empty() || sum == parent.took_ns, "{}", phase_table(&row));
+                for part in parts {
+                    prop_assert!(part.adds_ns <= part.took_ns && part.took_ns <= parent.took_ns, "{}", phase_table(&row));
+                }
+            }
+        }
+
+        #[test]
+        fn every_moment_is_counted_once(row in any_row()) {
+            let within = |moment: u64| {
+                let clip = |at: u64| at.clamp(row.from_ns, row.to_ns.max(row.from_ns));
+                row.parts.iter().any(|part| (clip(part.from_ns)..clip(part.to_ns)).contains(&moment))
+            };
+            let wanted = (row.from_ns..row.to_ns).filter(|&moment| !row.parts.is_empty() && !within(moment)).count();
+            let lines = lines(&row);
+            let other = lines.iter().find(|line| line.depth == 1 && line.from_ns.is_none());
+            prop_assert_eq!(other.map_or(0, |other| other.adds_ns), wanted as u64);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_row_covers_is_not_added_again() {
+        let part = |name: &str, from: u64, to: u64| Phase::new(name, from * 1_000_000, to * 1_000_000, "");
+        let mut total = part("total", 10, 30);
+        total.parts = vec![part("one", 10, 14), part("two", 12, 16), part("three", 11, 13), part("four", 20, 99)];
+        let expected = "\
+phase                         from ms    took ms    adds ms
+/-- total:                      0.000     20.000     20.000
+    /-- one:                    0.000      4.000      4.000
+    /-- two:                    2.000      4.000      2.000
+    /-- three:                  1.000      2.000      0.000
+    /-- four:                  10.000     10.000     10.000
+    /-- other:                             4.000      4.000  not in any of these phases
+";
+        assert_eq!(phase_table(&total), expected);
     }
 }

@@ -1,6 +1,5 @@
 //! Names of signals.
 
-/// Largest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 const NAMES: [&str; 31] = [
     "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV",

@@ -1,11 +1,14 @@
 //! Ranks that have not arrived: reports of many nodes, shown as they come and summarized when all nodes have answered.
+//! Also the call stacks of ranks.
 
-use super::{count, ranges};
+use super::{count, one_line, ranges};
 use wireup_wire::ids::Rank;
-use wireup_wire::peer::{GroupStall, InitStall, StallReport};
+use wireup_wire::peer::{GroupStall, InitStall, Stack, StallReport};
 
 /// Most nodes that are named in one round; the summary counts the rest.
 const NODES_SHOWN: u32 = 16;
+
+const STACKS_SHOWN: usize = 16;
 
 /// The answers of the nodes in one round of stall reports.
 #[derive(Default)]
@@ -138,6 +141,30 @@ fn ranks(missing: &[(Rank, u32)], missing_count: u32) -> String {
     format!("{noun} {ranks}{more}{pid}")
 }
 
+/// The call stacks of a job's ranks, equal ones together.
+pub fn stack_lines(stacks: &[Stack]) -> Vec<String> {
+    let (shown, rest) = stacks.split_at(stacks.len().min(STACKS_SHOWN));
+    let mut lines: Vec<String> = shown.iter().flat_map(of_stack).collect();
+    if !rest.is_empty() {
+        let ranks: usize = rest.iter().map(|stack| stack.ranks.len()).sum();
+        let others = count(rest.len() as u32, "other stack");
+        lines.push(format!("{others} of {} not shown", count(ranks as u32, "rank")));
+    }
+    lines
+}
+
+fn of_stack(Stack { ranks, calls }: &Stack) -> Vec<String> {
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let ranks = format!("{noun} {}", ranges(ranks.iter().map(|rank| rank.0)));
+    match calls {
+        Err(why) => vec![format!("no call stack of {ranks}: {}", one_line(why))],
+        Ok(calls) => {
+            let head = format!("call stack of {ranks}, innermost first:");
+            [head].into_iter().chain(calls.iter().map(|call| format!("    {}", one_line(call)))).collect()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,10 +196,8 @@ mod tests {
             missing_count: missing.len() as u32,
         };
         let first = StallReport { groups: vec![group(2, &[])], ..report(0, 0, &[], 0) };
-        assert_eq!(
-            stalls.lines(&first),
-            ["barrier of ranks 1-3 (tag 7): node0: 2 arrived, no ranks missing on this node"]
-        );
+        let expected = ["barrier of ranks 1-3 (tag 7): node0: 2 arrived, no ranks missing on this node"];
+        assert_eq!(stalls.lines(&first), expected);
         let second = StallReport { groups: vec![group(0, &[(Rank(3), 103)])], ..report(1, 0, &[], 0) };
         assert_eq!(stalls.lines(&second), ["barrier of ranks 1-3 (tag 7): node1: 0 arrived, missing rank 3 (pid 103)"]);
     }
@@ -181,10 +206,8 @@ mod tests {
     fn stall_reports_are_shown_as_they_arrive_then_summarized() {
         let mut stalls = Stalls::new(3);
         assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
-        assert_eq!(
-            stalls.lines(&report(1, 1, &[5, 6, 7], 3)),
-            ["fence 3: node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"]
-        );
+        let expected = ["fence 3: node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"];
+        assert_eq!(stalls.lines(&report(1, 1, &[5, 6, 7], 3)), expected);
         assert_eq!(
             stalls.lines(&report(2, 3, &[9], 1)),
             ["fence 3: node2: 3 arrived, missing rank 9 (pid 109)", "fence 3: 8 of 12 ranks wait for ranks on 2 nodes"]
@@ -203,10 +226,8 @@ mod tests {
     fn without_a_known_wait_the_ranks_are_counted() {
         let mut stalls = Stalls::new(2);
         assert!(stalls.lines(&report(0, 0, &[0, 1], 2)).is_empty());
-        assert_eq!(
-            stalls.lines(&report(1, 0, &[2], 1)),
-            ["3 ranks are running and none has called MPI_Init, so wireup cannot tell who waits for whom"]
-        );
+        let expected = ["3 ranks are running and none has called MPI_Init, so wireup cannot tell who waits for whom"];
+        assert_eq!(stalls.lines(&report(1, 0, &[2], 1)), expected);
         let last = StallReport { initialised: 2, ..report(0, 0, &[0, 1], 2) };
         let lines = Stalls::new(1).lines(&last);
         assert!(lines.len() == 1 && lines[0].starts_with("2 ranks are running and none is waiting in"), "{lines:?}");
@@ -240,5 +261,28 @@ mod tests {
         assert_eq!(lines.len(), NODES_SHOWN as usize + 1);
         assert!(lines[16].ends_with("100 of 200 ranks wait for ranks on 100 nodes"));
         assert!(stalls.lines(&report(100, 1, &[], 0)).is_empty());
+    }
+
+    fn stack(ranks: std::ops::Range<u32>, calls: &[&str]) -> Stack {
+        Stack { ranks: ranks.map(Rank).collect(), calls: Ok(calls.iter().map(|&call| call.into()).collect()) }
+    }
+
+    #[test]
+    fn each_stack_names_its_ranks() {
+        let failed = Stack { ranks: vec![Rank(4)], calls: Err("not\u{1b}permitted".into()) };
+        assert_eq!(
+            stack_lines(&[stack(0..3, &["read", "main"]), stack(3..4, &["sleep\n"]), failed]),
+            [
+                "call stack of ranks 0-2, innermost first:", "    read", "    main",
+                "call stack of rank 3, innermost first:", "    sleep ", "no call stack of rank 4: not permitted",
+            ]
+        );
+    }
+
+    #[test]
+    fn only_some_stacks_are_shown() {
+        let many: Vec<Stack> = (0..18).map(|rank| stack(rank..rank + 1, &["f"])).collect();
+        let lines = stack_lines(&many);
+        assert_eq!((lines.len(), &*lines[32]), (33, "2 other stacks of 2 ranks not shown"));
     }
 }

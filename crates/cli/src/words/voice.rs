@@ -47,7 +47,7 @@ impl Voice {
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Stacks(stacks) => super::stack_lines(stacks),
-            Notice::RankError(error) => super::rank_error::lines(error),
+            Notice::RankError(error) => failure::rank_error_lines(error),
             Notice::Interrupt { signal, first, starting } => vec![signals::interrupt(*signal, *first, *starting)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");
@@ -108,13 +108,16 @@ mod tests {
         Failure { node: Default::default(), host: "n".into(), rank: None, pid: None, cause: Cause::Exited(code) }
     }
 
+    fn ended(failure: Option<Failure>) -> Notice {
+        Notice::Ended(Ended { failure, done: Default::default() })
+    }
+
     #[test]
     fn only_the_first_failure_is_reported() {
         let mut voice = voice(false);
         assert_eq!(voice.lines(&Notice::Failed(failure(1))).len(), 1);
         assert!(voice.lines(&Notice::Failed(failure(2))).is_empty());
-        let ended = Ended { failure: Some(failure(1)), done: Default::default() };
-        assert!(voice.lines(&Notice::Ended(ended)).is_empty());
+        assert!(voice.lines(&ended(Some(failure(1)))).is_empty());
     }
 
     #[test]
@@ -127,9 +130,8 @@ mod tests {
 
     #[test]
     fn a_failure_first_seen_at_the_end_is_reported() {
-        let ended = Ended { failure: Some(failure(1)), done: Default::default() };
-        assert_eq!(voice(false).lines(&Notice::Ended(ended)).len(), 1);
-        assert!(voice(false).lines(&Notice::Ended(Ended { failure: None, done: Default::default() })).is_empty());
+        assert_eq!(voice(false).lines(&ended(Some(failure(1)))).len(), 1);
+        assert!(voice(false).lines(&ended(None)).is_empty());
     }
 
     #[test]
@@ -146,15 +148,8 @@ mod tests {
         let mut voice = voice(true);
         let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1 (lo)".into() };
         assert!(voice.lines(&Notice::Note(note)).is_empty());
-        assert_eq!(
-            voice.lines(&Notice::Started { ranks: 4 }),
-            ["links: 1 agent over lo (127.0.0.1)", "4 ranks started"]
-        );
-    }
-
-    #[test]
-    fn the_start_is_reported_only_with_verbose() {
-        assert!(voice(false).lines(&Notice::Started { ranks: 4 }).is_empty());
-        assert_eq!(voice(true).lines(&Notice::Started { ranks: 1 }), ["1 rank started"]);
+        let expected = ["links: 1 agent over lo (127.0.0.1)", "4 ranks started"];
+        assert_eq!(voice.lines(&Notice::Started { ranks: 4 }), expected);
+        assert!(self::voice(false).lines(&Notice::Started { ranks: 4 }).is_empty());
     }
 }

@@ -3,8 +3,7 @@ use crate::flags::parsed::{parse, parsed_words};
 use crate::flags::remote_shell::SSH;
 use std::ffi::OsString;
 use wireup_coll::tree;
-use wireup_wire::ids::{AgentId, Rank};
-use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
+use wireup_wire::job::Modex;
 use wireup_wire::peer::{Containment, RemoteShell};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -14,7 +13,7 @@ fn surroundings() -> Surroundings {
 }
 
 fn try_resolve(line: &str, surroundings: Surroundings) -> Result<Resolved, String> {
-    resolve(parsed_words(line.split_whitespace()), surroundings).map_err(|error| error.to_string())
+    resolve(parsed_words(line.split_whitespace()), surroundings)
 }
 
 fn resolved(line: &str) -> Resolved {
@@ -37,6 +36,7 @@ fn a_bare_program_runs_once_per_cpu_on_this_machine() {
     assert_eq!((options.stdio.stdin, options.stdio.stdin_inherit), (StdinTarget::One(Rank(0)), true));
     assert_eq!((options.process.umask, options.process.limits[0].soft), (0o27, 1024));
     assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 30 * SECOND_NS));
+    assert_eq!(self::resolved("--stall-report 0 ./a").job.options.stall_report_ns, 0);
     assert_eq!((options.profile, options.stdio.split_output, options.stdio.pty), (false, false, None));
 }
 
@@ -73,12 +73,6 @@ fn a_pty_has_the_size_of_this_terminal_or_24_by_80() {
 }
 
 #[test]
-fn stalls_are_reported_after_30_seconds_by_default() {
-    assert_eq!(resolved("./a").job.options.stall_report_ns, 30 * SECOND_NS);
-    assert_eq!(resolved("--stall-report 0 ./a").job.options.stall_report_ns, 0);
-}
-
-#[test]
 fn programs_keep_their_own_settings() {
     let resolved = resolved("-n 1 -x HOME -x NOT ./a : -n 2 -env B=2 -wdir tmp ./b");
     assert_eq!(resolved.job.apps[0].env, [b"HOME=/h".to_vec()]);
@@ -89,18 +83,12 @@ fn programs_keep_their_own_settings() {
 }
 
 #[test]
-fn a_remote_shell_is_split_into_words() {
-    let parsed = parsed_words(["--remote-shell", "ssh -q  -T", "./a"]);
-    let resolved = resolve(parsed, surroundings()).expect("valid");
-    assert_eq!(resolved.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
-    let own = self::resolved("--remote-shell bin/ssh --hosts n1 ./a");
-    assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
-    let parsed = parsed_words(["--remote-shell", " ", "./a"]);
-    assert!(resolve(parsed, surroundings()).expect_err("no word").starts_with("--remote-shell is empty"));
-}
-
-#[test]
-fn a_relative_record_directory_is_below_the_current_one() {
+fn a_remote_shell_is_split_into_words_and_relative_paths_become_absolute() {
+    let shell = |command| resolve(parsed_words(["--remote-shell", command, "./a"]), surroundings());
+    let words = |command| shell(command).expect(command).session.remote_shell;
+    assert_eq!(words("ssh -q  -T"), RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
+    assert_eq!(words("bin/ssh"), RemoteShell::Ssh(vec!["/bin/ssh".into()]));
+    assert!(shell(" ").expect_err("no word").starts_with("--remote-shell is empty"));
     assert_eq!(resolved("--record rec ./a").session.record_dir, Some("/rec".into()));
     assert_eq!(resolved("--record /var/rec ./a").session.record_dir, Some("/var/rec".into()));
 }
@@ -136,10 +124,8 @@ fn hosts_are_agents_below_the_launcher() {
     assert_eq!(session.remote_shell, RemoteShell::Ssh(SSH.map(str::to_owned).to_vec()));
     assert_eq!((session.fanout, session.shells_max), (tree::default_fanout(4), 64));
     assert_eq!((session.start_timeout_ns, session.links.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
-    assert_eq!(
-        (session.program.as_str(), session.links.encrypt, &session.links.interface),
-        ("/opt/bin/wireup", true, &None)
-    );
+    let expected = ("/opt/bin/wireup", true, &None);
+    assert_eq!((session.program.as_str(), session.links.encrypt, &session.links.interface), expected);
     assert!(!resolved.job.options.stdio.stdin_inherit);
 }
 
@@ -186,10 +172,8 @@ fn nodes_that_share_a_machine_share_a_namespace() {
 fn flags_for_remote_hosts_reach_the_session() {
     let line = "--hosts a,b --plain-links --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
     let session = resolved(line).session;
-    assert_eq!(
-        (session.links.encrypt, session.links.interface.as_deref(), session.verbose),
-        (false, Some("ib0"), true)
-    );
+    let expected = (false, Some("ib0"), true);
+    assert_eq!((session.links.encrypt, session.links.interface.as_deref(), session.verbose), expected);
     assert_eq!((session.start_timeout_ns, session.links.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
     assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
 }
@@ -255,14 +239,10 @@ fn contradictory_or_invalid_host_flags_are_refused() {
     let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert!(refused("--hosts a --virtual-nodes 2 ./a").starts_with("--virtual-nodes (nodes on this machine)"));
     assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile cannot be combined"));
-    assert!(
-        refused("--hosts a --start serial-ssh --fanout 2 ./a")
-            .starts_with("--fanout has no effect with --start serial-ssh")
-    );
-    assert!(
-        refused("--hosts a --start ssh-flat --fanout 2 ./a")
-            .starts_with("--fanout has no effect with --start ssh-flat")
-    );
+    for start in ["serial-ssh", "ssh-flat"] {
+        let refused = refused(&format!("--hosts a --start {start} --fanout 2 ./a"));
+        assert!(refused.starts_with(&format!("--fanout has no effect with --start {start}")), "{refused}");
+    }
     assert!(refused("--start serial-ssh ./a").contains("--start serial-ssh needs hosts"));
     assert!(refused("--hosts n[3-1] ./a").starts_with("--hosts [3-1]: the first number"));
     assert!(refused("--hosts a:2,b:1 -n 4 ./a").contains("do not fit into the 3 slots of 2 host(s)"));
@@ -270,4 +250,32 @@ fn contradictory_or_invalid_host_flags_are_refused() {
     assert!(typed("--node-timeout 0 ./a").starts_with("--node-timeout must be more than 0 seconds"));
     assert!(typed("--interface 10.0.0.0/99 ./a").starts_with("--interface 10.0.0.0/99: the network length"));
     assert!(typed("-n 1 ./a : -n 1 -f b ./b").starts_with("-f applies to the whole job"));
+}
+
+fn bound(line: &str) -> Result<Binding, String> {
+    binding(&parsed_words(line.split(' ')))
+}
+
+#[test]
+fn the_binding_follows_from_mapping_and_flag() {
+    let to = |line: &str| bound(line).expect(line).to;
+    let object = |object, count| BindTo::To { object, count };
+    assert_eq!(to("./a"), BindTo::Even);
+    assert_eq!(to("--map-by numa ./a"), object(Object::Numa, 1));
+    assert_eq!(to("--map-by numa --bind-to core ./a"), object(Object::Core, 1));
+    assert_eq!(to("--map-by slot:pe=3 ./a"), object(Object::Core, 3));
+    assert_eq!(to("--map-by slot:pe=3:hwtcpus ./a"), object(Object::Thread, 3));
+    assert_eq!(to("--map-by :pe=3 --bind-to core ./a"), object(Object::Core, 3));
+    assert_eq!(to("--map-by :pe=3 --bind-to none ./a"), BindTo::None);
+    assert!(bound("--map-by :pe=3 --bind-to numa ./a").expect_err("two").contains("contradicts --bind-to"));
+    let over = bound("--map-by ppr:2:numa ./a").expect("valid").over;
+    assert_eq!(over, Some(Over { object: Object::Numa, step: 1, ranks: 2 }));
+    let filled = bound("--map-by numa --rank-by fill ./a").expect("valid").over;
+    assert_eq!(filled.map(|over| over.ranks), Some(0));
+}
+
+#[test]
+fn ranks_per_object_are_counted_on_this_machine() {
+    let parsed = parsed_words(["--map-by", "ppr:2:numa", "./a"]);
+    assert_eq!(counted(&parsed, &Machine::described("counted", 8, false, 2)), Ok(Some(MapBy::Ppr(4))));
 }
