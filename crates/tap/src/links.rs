@@ -85,9 +85,6 @@ impl Links {
     }
 
     /// Waits at most `limit` for events of links and for signals, and passes on the bytes that have arrived.
-    ///
-    /// # Errors
-    /// No memory is left.
     pub fn wait(&mut self, signals: Option<&SignalFd>, limit: Option<Duration>) -> io::Result<Happened> {
         let mut ready: Vec<PollFd<'_>> =
             signals.into_iter().map(|signals| PollFd::new(signals, PollFlags::IN)).collect();

@@ -45,8 +45,6 @@ impl Port {
         Ok(Port { listener, servers, dials: Vec::new(), lookup })
     }
 
-    /// # Errors
-    /// None for an open listener.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -21,8 +21,6 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// # Errors
-    /// No memory or no descriptor is left.
     pub fn new() -> io::Result<Preload> {
         let library = wireup_os::files::sealed_memory(LIBRARY)?.into();
         let page: File = wireup_os::files::memory_file("wireup-tap")?.into();

@@ -95,9 +95,6 @@ pub struct Ended {
 }
 
 /// Starts the program, and returns after it has ended.
-///
-/// # Errors
-/// The program could not be started.
 pub fn run(tap: Tap) -> Result<Ended, TapError> {
     let mut watch = Watch::start(tap)?;
     let status = watch.until_the_end()?;

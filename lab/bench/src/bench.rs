@@ -192,9 +192,6 @@ fn prepare(
 impl Bench {
     /// Path of the wireup to measure: the wireup that the user names, or the wireup in this program's folder or on
     /// `PATH`.
-    ///
-    /// # Errors
-    /// No wireup was found.
     pub fn wireup(&self) -> Result<PathBuf, Problem> {
         let found = self.line.last(WIREUP, Value::path)?.or_else(wireup_near);
         let missing = "wireup is neither next to this program nor on PATH; name it with --wireup PATH";
@@ -203,9 +200,6 @@ impl Bench {
 
     /// The command line of `wireup run` for `ranks` ranks on `node_count` nodes: hosts of the benchmark, with `ppn`
     /// ranks each, or virtual nodes of this machine. The program comes last.
-    ///
-    /// # Errors
-    /// No wireup was found.
     pub fn wireup_run(&self, ranks: u32, node_count: u32, ppn: u32, flags: &str) -> Result<Vec<OsString>, Problem> {
         let mut argv: Vec<OsString> = vec![self.wireup()?.into(), "run".into(), format!("-n={ranks}").into()];
         match self.hosts.get(..node_count as usize) {
@@ -223,9 +217,6 @@ impl Bench {
     }
 
     /// Path of this program, or of a copy that all hosts see.
-    ///
-    /// # Errors
-    /// The program cannot be copied.
     pub fn own_program(&self) -> Result<PathBuf, Problem> {
         Ok(std::env::current_exe().and_then(|own| self.scratch.copy_of(&own))?)
     }

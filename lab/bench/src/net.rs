@@ -7,9 +7,6 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The IPv4 address of a host.
-///
-/// # Errors
-/// The host has no IPv4 address.
 pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
     // A user's name before `@` is only for the remote shell.
     let name = host.rsplit('@').next().unwrap_or(host);
@@ -20,9 +17,6 @@ pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
 }
 
 /// Waits until one of the descriptors is ready; returns whether that happened before `until`.
-///
-/// # Errors
-/// A descriptor cannot be polled.
 pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
     loop {
         let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
@@ -36,9 +30,6 @@ pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
 }
 
 /// Random bytes, for secrets.
-///
-/// # Errors
-/// The kernel provides no random bytes.
 pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
     let mut bytes = [0; LEN];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
@@ -46,9 +37,6 @@ pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
 }
 
 /// Raises this process's soft limit of open descriptors to the hard limit.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)

@@ -42,9 +42,6 @@ pub struct Remote {
 
 impl Remotes {
     /// A value without processes yet. Their standard error goes to the file `errors` of the scratch folder.
-    ///
-    /// # Errors
-    /// A file cannot be created.
     pub fn none(bench: &Bench, errors: &str) -> Result<Remotes, Failure> {
         let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
         let (interrupt, errors) = (bench.interrupt.clone(), bench.scratch.empty_file(errors)?);
@@ -52,9 +49,6 @@ impl Remotes {
     }
 
     /// Starts this program with the arguments `words` on each host of the benchmark.
-    ///
-    /// # Errors
-    /// A host cannot be reached, or does not answer.
     pub fn start(bench: &Bench, words: &str) -> Result<Remotes, Failure> {
         let mut remotes = Remotes::none(bench, "remote-stderr")?;
         // One host after the other: sshd refuses many connections at the same time.
@@ -66,9 +60,6 @@ impl Remotes {
     }
 
     /// Starts this program with the arguments `words` on a host.
-    ///
-    /// # Errors
-    /// The remote shell cannot be started.
     pub fn add(&mut self, host: &str, words: &str) -> Result<(), Failure> {
         let start = || {
             let mut shell = Command::new(&self.remote_shell);
@@ -89,9 +80,6 @@ impl Remotes {
 
     /// The end status of the remote shell that was started last (`None`: the shell runs), and the text that the shells
     /// have written to standard error.
-    ///
-    /// # Errors
-    /// The user has interrupted.
     pub fn last_has_ended(&mut self) -> Result<Option<String>, Failure> {
         if self.interrupt.is_set() {
             return Err(Failure::Interrupted);

@@ -19,9 +19,6 @@ impl OwnSession {
 
     /// Starts the agents of a session of that name, and does not wait for them. Call it while the process has one
     /// thread.
-    ///
-    /// # Errors
-    /// The reason why the session cannot be started.
     pub fn start(spec: &SessionSpec, told: &StatedToUp, process_ns: u64) -> Result<OwnSession, String> {
         up::begin_for_this_process(&spec.name, spec, told, process_ns)?;
         Ok(OwnSession { name: spec.name.clone() })

@@ -168,9 +168,6 @@ impl Gather<'_> {
     }
 
     /// The text for the user that lists what would be gathered.
-    ///
-    /// # Errors
-    /// The ranks cannot be placed.
     pub fn listing(&self) -> Result<String, String> {
         let mut text = "gathered after the job:\n".to_owned();
         let (mut seen, mut lines) = (BTreeSet::new(), Vec::new());

@@ -256,9 +256,6 @@ impl Process {
     }
 
     /// Waits for frames, and returns them.
-    ///
-    /// # Errors
-    /// A link is lost, or no frame arrives in time.
     fn frames(&mut self) -> Result<Vec<(LinkId, Frame)>, String> {
         let until = Instant::now() + WAIT_MAX;
         while self.received.is_empty() {
@@ -270,8 +267,6 @@ impl Process {
         Ok(std::mem::take(&mut self.received))
     }
 
-    /// # Errors
-    /// A link could not be made, or is lost.
     fn turn(&mut self) -> Result<(), String> {
         self.end.turn(TURN).map_err(text)?;
         for input in self.end.inputs.drain(..) {

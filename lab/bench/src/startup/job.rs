@@ -57,9 +57,6 @@ const LIMIT_S: u64 = 600;
 
 impl Launch {
     /// A job whose ranks exchange by libpmi2.
-    ///
-    /// # Errors
-    /// No wireup or no library was found.
     pub fn new(bench: &Bench, layout: Layout) -> Result<Launch, Problem> {
         let wireup = bench.wireup()?;
         let library = library(bench, &wireup)?;
@@ -112,9 +109,6 @@ impl Launch {
 
 /// The library that clients load: the library that the user names, or the library near the launcher or near this
 /// program.
-///
-/// # Errors
-/// No library was found.
 pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
     let near = |program: &Path| {
         let folder = program.parent()?;

@@ -1,9 +1,6 @@
 //! Slurm's short form of a list of numbers: `4(x2),2` is 4, 4, 2.
 
 /// Reads a list in this form that must have `places` numbers; checks the total before it expands the list.
-///
-/// # Errors
-/// A description of the problem.
 pub fn read(text: &str, places: usize) -> Result<Vec<u32>, String> {
     let runs: Vec<(u32, usize)> = text.split(',').map(run).collect::<Result<_, _>>()?;
     let count = runs.iter().fold(0usize, |sum, (_, times)| sum.saturating_add(*times));
