@@ -14,15 +14,12 @@
 //! opens by names of its own are not found.
 
 mod collector;
-mod environment;
 mod folder;
-mod found;
 mod links;
 pub mod need;
 mod python;
 mod ranks;
 mod script;
-mod system;
 #[cfg(test)]
 mod tests;
 
