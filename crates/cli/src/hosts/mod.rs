@@ -147,9 +147,4 @@ impl Sum {
 }
 
 #[cfg(test)]
-pub fn names_of(entries: &[Entry]) -> Vec<String> {
-    entries.iter().map(|entry| entry.name.clone()).collect()
-}
-
-#[cfg(test)]
 mod tests;
