@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 use crate::leftovers::{self, Interrupt};
 use crate::net::await_any;
 use crate::programs::sessions_beside;
+use crate::progress;
 use crate::samples::{Measures, seconds};
 
 /// Interval at which a wait checks for an interrupt (chosen); the end of the command is noticed at once.
@@ -121,6 +122,7 @@ impl Running {
     pub fn ends_within(&mut self, at_most: Duration) -> Result<bool, Failure> {
         let until = Instant::now() + at_most;
         loop {
+            progress::renew();
             let left = self.invocation.limit.saturating_sub(self.begin.elapsed());
             if self.interrupt.is_set() {
                 return Err(Failure::Interrupted);
@@ -257,6 +259,7 @@ pub fn stream(
         if running.is_empty() {
             break Ok(());
         }
+        progress::renew();
         let mut polls: Vec<PollFd> = running.iter().map(|(_, pidfd, _)| PollFd::new(pidfd, PollFlags::IN)).collect();
         let _ = await_any(&mut polls, Instant::now() + GLANCE);
         running.retain_mut(|(child, _, since)| match child.try_wait() {

@@ -18,7 +18,6 @@ mod launch;
 pub mod layout;
 pub mod leftovers;
 mod links;
-mod machine;
 mod memory;
 mod modex;
 pub mod net;

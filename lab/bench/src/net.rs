@@ -1,10 +1,9 @@
-//! Helper functions about sockets, hosts and limits.
+//! Helper functions about sockets and hosts.
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, poll};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The IPv4 address of a host.
 pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
@@ -34,10 +33,4 @@ pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
     let mut bytes = [0; LEN];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
-}
-
-/// Raises this process's soft limit of open descriptors to the hard limit.
-pub fn raise_descriptor_limit() -> io::Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }

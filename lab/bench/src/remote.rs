@@ -14,6 +14,7 @@ use crate::bench::Bench;
 use crate::command::{self, Failure, GLANCE, wrong};
 use crate::leftovers::Interrupt;
 use crate::net::{address_of, await_any};
+use crate::progress;
 
 /// Longest time for an answer of a process (chosen).
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -108,6 +109,7 @@ impl Remotes {
         let remote = &mut self.all[index];
         let until = Instant::now() + ANSWER_MAX;
         loop {
+            progress::renew();
             if self.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
