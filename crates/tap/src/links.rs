@@ -157,7 +157,7 @@ impl Links {
 mod tests {
     use super::*;
     use crate::page::Family;
-    use crate::tally::Tally;
+    use crate::record::Tally;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 

@@ -137,7 +137,7 @@ fn family(command: Command, of_all: bool) -> Family {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::Tally;
+    use crate::record::Tally;
 
     /// Feeds the lines to an observer in pieces of at most `chunk` bytes.
     fn watch(lines: &[(bool, &str)], chunk: usize) -> (Observer, Tally) {

@@ -1,7 +1,7 @@
 //! The library that a rank preloads, and the page on which that library counts.
 
 use crate::page::{MAGIC, PAGE_BYTES, VARIABLE};
-use crate::tally::Tally;
+use crate::record::Tally;
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -143,9 +143,7 @@ impl Relay {
         self.close();
         !before && self.has_spoken
     }
-}
 
-impl Relay {
     /// Passes on the end of a stream in the same form, since servers distinguish a closed socket from `shutdown`.
     fn close(&mut self) {
         let ends = [(&mut self.up, &self.rank, &self.server), (&mut self.down, &self.server, &self.rank)];

@@ -7,9 +7,8 @@ use crate::place::{Place, Socket};
 use crate::port::Port;
 use crate::preload::Preload;
 use crate::process::{self, Effort};
-use crate::record::{End, Record, Spoke};
+use crate::record::{End, Record, Spoke, Tally};
 use crate::relay::{self, Relay};
-use crate::tally::Tally;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
@@ -48,8 +47,6 @@ pub struct Tap {
     /// A folder on a file system that all nodes share.
     pub folder: PathBuf,
     pub preload: bool,
-    /// Messages for the user about what the tap is already known not to see.
-    pub notes: Vec<String>,
     /// Whether rank 0 keeps its standard output, for the profile.
     pub keeps_stdout: bool,
     /// Longest wait for the records of other ranks.
@@ -133,7 +130,7 @@ impl Watch {
             mask.clone().restore();
             TapError::NotBegun { what: "no descriptor for signals", error }
         })?;
-        let mut notes = tap.notes.clone();
+        let mut notes = Vec::new();
         let mut command = Command::new(&tap.program);
         command.args(&tap.arguments);
         // If the tap cannot watch requests, it still runs the program.

@@ -269,7 +269,6 @@ impl Bench {
         self.case.replace(Some(case));
     }
 
-    /// Shows the current round of a case.
     pub fn show_round(&self, case: &str, round: i64, rounds: u32) {
         progress::show(of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
     }

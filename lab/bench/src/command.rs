@@ -46,7 +46,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A failure with the text `what`.
 pub fn wrong(what: impl ToString) -> Failure {
     Failure::Wrong(what.to_string())
 }

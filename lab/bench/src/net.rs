@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, poll};
 
-/// The IPv4 address of a host.
 pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
     // A user's name before `@` is only for the remote shell.
     let name = host.rsplit('@').next().unwrap_or(host);

@@ -15,7 +15,6 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 const SLOTS: [&str; 5] = ["slots", "ppn", "cpu", "cpus", "count"];
 const SLOTS_MAX: [&str; 2] = ["max_slots", "max-slots"];
 
-/// Reads all hosts of a file.
 pub fn read_file(path: &Path) -> Result<Vec<Entry>, String> {
     let file = path.display().to_string();
     let unreadable = |problem| format!("host file {file}: {problem}; give a file with one host per line");
