@@ -280,7 +280,8 @@ fn of_object(first: Object, search: &Search) -> Closure {
 
 fn find(name: &str, object: &Object, search: &Search) -> Found {
     if name.contains('/') {
-        return search_for(name, object, search);
+        let mut paths = expand(name, &object.origin).into_iter().map(|path| search.cwd.join(path));
+        return (paths.find(|path| is_library_for(path, search)), Vec::new());
     }
     // The result is cached: many libraries of a folder need the same ones.
     let sought = (name.to_owned(), object.rpath.clone(), object.runpath.clone());
@@ -293,11 +294,7 @@ fn find(name: &str, object: &Object, search: &Search) -> Found {
 }
 
 fn search_for(name: &str, object: &Object, search: &Search) -> Found {
-    let is_library = |path: &PathBuf| if search.all { is_for_this_machine(path) } else { path.is_file() };
-    if name.contains('/') {
-        let mut paths = expand(name, &object.origin).into_iter().map(|path| search.cwd.join(path));
-        return (paths.find(is_library), Vec::new());
-    }
+    let is_library = |path: &PathBuf| is_library_for(path, search);
     let rpath = if object.runpath.is_empty() { &object.rpath[..] } else { &[] };
     let folders = rpath.iter().chain(&search.library_path).chain(&object.runpath);
     let mut variants = Vec::new();
@@ -326,11 +323,13 @@ fn search_for(name: &str, object: &Object, search: &Search) -> Found {
     (path, variants)
 }
 
-/// Whether a library is for this machine's architecture: the loader skips all others.
-fn is_for_this_machine(path: &PathBuf) -> bool {
+/// Whether the loader takes a file as a library. It skips libraries for other machines, which are examined only if all
+/// libraries are asked for.
+fn is_library_for(path: &Path, search: &Search) -> bool {
     let mut begin = [0; LIBRARY_LEN];
-    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    is_file && File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && is_library(&begin)
+    let mut is_of_machine =
+        || File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && is_library(&begin);
+    path.is_file() && (!search.all || is_of_machine())
 }
 
 #[cfg(test)]
