@@ -9,11 +9,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use procfs::process::Process;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::leftovers::{self, Interrupt};
-use crate::net::await_any;
 use crate::programs::sessions_beside;
 use crate::progress;
 use crate::samples::{Measures, seconds};
@@ -174,6 +173,19 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         end(&mut self.child);
+    }
+}
+
+/// Waits until one of the descriptors is ready; returns whether that happened before `until`.
+pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(all, Some(&limit)) {
+            Ok(count) => return Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -20,7 +20,6 @@ pub mod leftovers;
 mod links;
 mod memory;
 mod modex;
-pub mod net;
 pub mod programs;
 mod progress;
 pub mod remote;

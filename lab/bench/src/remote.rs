@@ -2,7 +2,7 @@
 //! the process receives orders as lines on its standard input, answers by lines, and ends when its standard input ends.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::bench::Bench;
-use crate::command::{self, Failure, GLANCE, wrong};
+use crate::command::{self, Failure, GLANCE, await_any, wrong};
 use crate::leftovers::Interrupt;
-use crate::net::{address_of, await_any};
 use crate::progress;
 
 /// Longest time for an answer of a process (chosen).
@@ -144,4 +143,21 @@ impl Drop for Remotes {
             command::end(shell);
         }
     }
+}
+
+/// The IPv4 address of a host.
+pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
+    // A user's name before `@` is only for the remote shell.
+    let name = host.rsplit('@').next().unwrap_or(host);
+    let found =
+        (name, 0).to_socket_addrs().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+    let ipv4 = |address: SocketAddr| if let SocketAddr::V4(address) = address { Some(*address.ip()) } else { None };
+    found.filter_map(ipv4).next().ok_or_else(|| io::Error::other(format!("{name} has no IPv4 address")))
+}
+
+/// Random bytes, for secrets.
+pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
 }

@@ -27,7 +27,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, AgentTransport, Secret};
 use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 
-use crate::net::random;
+use crate::remote::random;
 
 /// The first argument of a process on the path of a message; the arguments FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS
 /// follow it. HOW is `tcp` or `ucx`, or for a bare connection the address of process 1.
