@@ -12,7 +12,8 @@ use crate::progress::{Progress, show_starting};
 use crate::report::{self, Report};
 use crate::session;
 use crate::session::detach::{self, Background, Side};
-use crate::stage::{self, Temporary};
+use crate::session::own_session::OwnSession;
+use crate::stage;
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
 use crate::{advise, configuration, linked, out, show};
@@ -85,8 +86,8 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     }
     // Staging and gathering each run a job of their own, which needs a session: one is started for this run.
     if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
-        let temporary = Temporary::start(&parsed, &surroundings, process_ns)?;
-        return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
+        let (session, phase) = OwnSession::for_run(&parsed, &surroundings, process_ns)?;
+        return prepare(session.flags_of_run(parsed), process_ns, vec![phase]);
     }
     let mut resolved = resolved::resolve(parsed, surroundings)?;
     if let Some(why) = alone.filter(|_| verbose) {

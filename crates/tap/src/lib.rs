@@ -21,12 +21,10 @@ mod preload;
 mod process;
 pub mod record;
 mod relay;
-mod tally;
 mod watch;
 
 pub use align::{Clocks, align};
 pub use gather::Gathered;
 pub use place::{Offers, Place};
-pub use record::{End, Record, Spoke};
-pub use tally::{Requests, Tally};
+pub use record::{End, Record, Requests, Spoke, Tally};
 pub use watch::{Ended, Tap, TapError, place, run};

@@ -34,11 +34,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer that counts nothing.
-    pub fn blind() -> Observer {
-        Observer { is_lost: true, ..Observer::default() }
-    }
-
     pub fn dialect(&self) -> Dialect {
         self.requests.dialect()
     }
@@ -137,7 +132,7 @@ fn family(command: Command, of_all: bool) -> Family {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::Tally;
+    use crate::record::Tally;
 
     /// Feeds the lines to an observer in pieces of at most `chunk` bytes.
     fn watch(lines: &[(bool, &str)], chunk: usize) -> (Observer, Tally) {

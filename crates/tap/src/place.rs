@@ -1,7 +1,5 @@
 //! Reads from the launcher's environment variables the rank's place in its job, and how it reaches its PMI server.
 
-use std::fmt;
-
 /// Limit on ranks, to recognize invalid numbers: more ranks than any job has.
 pub const RANKS_MAX: u32 = 1 << 20;
 
@@ -23,14 +21,6 @@ pub struct Offers {
     /// Whether there is an address to connect to (`PMI_PORT`).
     pub port: bool,
     pub pmix: bool,
-}
-
-impl fmt::Display for Offers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [(self.fd.is_some(), "PMI_FD"), (self.port, "PMI_PORT"), (self.pmix, "PMIx")];
-        let names: Vec<&str> = names.into_iter().filter(|(offered, _)| *offered).map(|(_, name)| name).collect();
-        f.write_str(&names.join(" and "))
-    }
 }
 
 /// The rank's place in its job.

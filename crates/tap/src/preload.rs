@@ -1,7 +1,7 @@
 //! The library that a rank preloads, and the page on which that library counts.
 
 use crate::page::{MAGIC, PAGE_BYTES, VARIABLE};
-use crate::tally::Tally;
+use crate::record::Tally;
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -21,8 +21,6 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// # Errors
-    /// No memory or no descriptor is left.
     pub fn new() -> io::Result<Preload> {
         let library = wireup_os::files::sealed_memory(LIBRARY)?.into();
         let page: File = wireup_os::files::memory_file("wireup-tap")?.into();

@@ -2,14 +2,12 @@
 
 use crate::gather::{Folder, Gathered};
 use crate::links::Links;
-use crate::observer::Observer;
 use crate::place::{Place, Socket};
 use crate::port::Port;
 use crate::preload::Preload;
 use crate::process::{self, Effort};
-use crate::record::{End, Record, Spoke};
+use crate::record::{End, Record, Spoke, Tally};
 use crate::relay::{self, Relay};
-use crate::tally::Tally;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
@@ -48,8 +46,6 @@ pub struct Tap {
     /// A folder on a file system that all nodes share.
     pub folder: PathBuf,
     pub preload: bool,
-    /// Messages for the user about what the tap is already known not to see.
-    pub notes: Vec<String>,
     /// Whether rank 0 keeps its standard output, for the profile.
     pub keeps_stdout: bool,
     /// Longest wait for the records of other ranks.
@@ -95,9 +91,6 @@ pub struct Ended {
 }
 
 /// Starts the program, and returns after it has ended.
-///
-/// # Errors
-/// The program could not be started.
 pub fn run(tap: Tap) -> Result<Ended, TapError> {
     let mut watch = Watch::start(tap)?;
     let status = watch.until_the_end()?;
@@ -136,7 +129,7 @@ impl Watch {
             mask.clone().restore();
             TapError::NotBegun { what: "no descriptor for signals", error }
         })?;
-        let mut notes = tap.notes.clone();
+        let mut notes = Vec::new();
         let mut command = Command::new(&tap.program);
         command.args(&tap.arguments);
         // If the tap cannot watch requests, it still runs the program.
@@ -348,8 +341,7 @@ fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
         if relay::has_name(&server, &SERVER_NAME) {
             let _ = socket::name(&own, &SERVER_NAME);
         }
-        let relay = Relay::new(own, server, Observer::default());
-        return Ok((Links::of_socket(relay), Some((ranks, number))));
+        return Ok((Links::of_socket(Relay::new(own, server)), Some((ranks, number))));
     }
     if place.offers.port {
         let server = std::env::var("PMI_PORT").map_err(io::Error::other)?;

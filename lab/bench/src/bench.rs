@@ -12,14 +12,14 @@ use rustix::process::{Pid, getpid};
 use serde_json::Value as Json;
 use wireup_flags::{Command, Error, JsonTo, Line, Value, Words};
 use wireup_os::files::take_stdout;
+use wireup_os::process::set_subreaper;
 
 use crate::command::{Failure, Invocation, wrong};
 use crate::flags::{DRY_RUN, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, hosts};
 use crate::leftovers::{self, Interrupt};
-use crate::machine::Machine;
 use crate::programs::Scratch;
-use crate::progress::{Progress, of_cases, of_rounds};
-use crate::samples::{Measures, Samples, WARM_UP, count, describe, distinct};
+use crate::progress::{self, of_cases, of_rounds};
+use crate::samples::{Machine, Measures, Samples, WARM_UP, count, describe, distinct};
 
 /// Maximum number of rounds in a row in which a contestant may fail: further rounds would probably only run into their
 /// time limit.
@@ -68,7 +68,6 @@ pub struct Bench {
     is_dry: bool,
     /// Child processes that outlive a turn (sessions, jobs, agents), which the clean-up after each turn spares.
     kept: RefCell<Vec<Pid>>,
-    progress: Progress,
     /// The case that is measured now, for benchmarks that run all turns of one case before those of the next.
     case: RefCell<Option<String>>,
 }
@@ -116,7 +115,7 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: 
         Err(problem) => return failed(problem),
     };
     let outcome = run(&bench);
-    bench.progress.hide();
+    progress::hide();
     let mut samples = bench.samples.borrow_mut();
     samples.show();
     match (outcome, samples.broken.take()) {
@@ -159,7 +158,7 @@ fn prepare(
     let shared = line.last(SHARED, Value::path)?;
     let folder = (!hosts.is_empty() || shared.is_some()).then(|| shared.unwrap_or_else(|| ".".into()));
     let interrupt = Interrupt::install()?;
-    leftovers::adopt().map_err(io::Error::from)?;
+    set_subreaper()?;
     let scratch = Scratch::create_in(&std::path::absolute(folder.unwrap_or_else(std::env::temp_dir))?)?;
     let machine = Machine::look();
     let lines = json.map(|to| match to {
@@ -183,7 +182,6 @@ fn prepare(
         limit,
         is_dry,
         kept: RefCell::default(),
-        progress: Progress::begin(),
         case: RefCell::default(),
     };
     Ok(Ok((bench, run)))
@@ -192,9 +190,6 @@ fn prepare(
 impl Bench {
     /// Path of the wireup to measure: the wireup that the user names, or the wireup in this program's folder or on
     /// `PATH`.
-    ///
-    /// # Errors
-    /// No wireup was found.
     pub fn wireup(&self) -> Result<PathBuf, Problem> {
         let found = self.line.last(WIREUP, Value::path)?.or_else(wireup_near);
         let missing = "wireup is neither next to this program nor on PATH; name it with --wireup PATH";
@@ -203,9 +198,6 @@ impl Bench {
 
     /// The command line of `wireup run` for `ranks` ranks on `node_count` nodes: hosts of the benchmark, with `ppn`
     /// ranks each, or virtual nodes of this machine. The program comes last.
-    ///
-    /// # Errors
-    /// No wireup was found.
     pub fn wireup_run(&self, ranks: u32, node_count: u32, ppn: u32, flags: &str) -> Result<Vec<OsString>, Problem> {
         let mut argv: Vec<OsString> = vec![self.wireup()?.into(), "run".into(), format!("-n={ranks}").into()];
         match self.hosts.get(..node_count as usize) {
@@ -223,9 +215,6 @@ impl Bench {
     }
 
     /// Path of this program, or of a copy that all hosts see.
-    ///
-    /// # Errors
-    /// The program cannot be copied.
     pub fn own_program(&self) -> Result<PathBuf, Problem> {
         Ok(std::env::current_exe().and_then(|own| self.scratch.copy_of(&own))?)
     }
@@ -257,32 +246,31 @@ impl Bench {
     }
 
     pub fn absent(&self, contestant: &str, why: impl AsRef<str>) {
-        self.progress.hide();
+        progress::hide();
         self.samples.borrow_mut().absent(contestant, why.as_ref());
     }
 
     /// Prints the results of all measurements since the last call.
     pub fn print_samples(&self) {
-        self.progress.hide();
+        progress::hide();
         self.samples.borrow_mut().show();
     }
 
     /// Prints a line about the current measurement.
     pub fn print(&self, line: &str) {
-        self.progress.hide();
+        progress::hide();
         println!("{line}");
     }
 
     /// Shows a case, number `number` of `count`, while it is measured. Turns of this case show their rounds after it.
     pub fn show_case(&self, case: &str, number: usize, count: usize) {
         let case = of_cases(case, number, count);
-        self.progress.show(|| case.clone());
+        progress::show(case.clone());
         self.case.replace(Some(case));
     }
 
-    /// Shows the current round of a case.
     pub fn show_round(&self, case: &str, round: i64, rounds: u32) {
-        self.progress.show(|| of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
+        progress::show(of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
     }
 
     /// If turns are only to be listed (a dry run), prints them and returns true.
@@ -351,7 +339,7 @@ impl Bench {
             return;
         }
         if let Some(turn) = turns.first() {
-            self.progress.show(|| describe(&turn.case));
+            progress::show(describe(&turn.case));
         }
         match run() {
             Err(Failure::Interrupted) | Ok(()) => {}

@@ -9,12 +9,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use procfs::process::Process;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::leftovers::{self, Interrupt};
-use crate::net::await_any;
 use crate::programs::sessions_beside;
+use crate::progress;
 use crate::samples::{Measures, seconds};
 
 /// Interval at which a wait checks for an interrupt (chosen); the end of the command is noticed at once.
@@ -45,7 +45,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A failure with the text `what`.
 pub fn wrong(what: impl ToString) -> Failure {
     Failure::Wrong(what.to_string())
 }
@@ -121,6 +120,7 @@ impl Running {
     pub fn ends_within(&mut self, at_most: Duration) -> Result<bool, Failure> {
         let until = Instant::now() + at_most;
         loop {
+            progress::renew();
             let left = self.invocation.limit.saturating_sub(self.begin.elapsed());
             if self.interrupt.is_set() {
                 return Err(Failure::Interrupted);
@@ -173,6 +173,19 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         end(&mut self.child);
+    }
+}
+
+/// Waits until one of the descriptors is ready; returns whether that happened before `until`.
+pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(all, Some(&limit)) {
+            Ok(count) => return Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -257,6 +270,7 @@ pub fn stream(
         if running.is_empty() {
             break Ok(());
         }
+        progress::renew();
         let mut polls: Vec<PollFd> = running.iter().map(|(_, pidfd, _)| PollFd::new(pidfd, PollFlags::IN)).collect();
         let _ = await_any(&mut polls, Instant::now() + GLANCE);
         running.retain_mut(|(child, _, since)| match child.try_wait() {

@@ -1,4 +1,4 @@
-//! Adopts and ends processes that a command left behind, which would otherwise disturb later rounds; and turns Ctrl-C
+//! Ends processes that a command left behind, which would otherwise disturb later rounds; and turns Ctrl-C
 //! into a flag, so that the running command is ended and nothing is left behind.
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use procfs::process::Process;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Time that a launcher's helper processes may take to notice that their job has ended (chosen).
@@ -30,11 +30,6 @@ impl Interrupt {
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// Makes this process the parent of all processes that its children leave behind.
-pub fn adopt() -> rustix::io::Result<()> {
-    set_child_subreaper(Some(getpid()))
 }
 
 /// Waits until no process of the last command is left, and after a grace period kills the remaining processes. Must be

@@ -24,9 +24,6 @@ const SHARED_MARK: &str = "/memfd:wireup";
 pub type Agent = (Pid, Vec<Pid>);
 
 /// The agents below the launcher that has started them on `node_count` nodes.
-///
-/// # Errors
-/// Some node has no agent.
 pub fn agents(launcher: Pid, node_count: u32) -> Result<Vec<Agent>, Failure> {
     let mut all = Vec::new();
     find(launcher, &program_of(launcher), None, &mut all);

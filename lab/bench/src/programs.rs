@@ -63,9 +63,6 @@ impl Scratch {
 }
 
 /// Creates a fifo and opens it for reading and writing at once, so that opening it never blocks.
-///
-/// # Errors
-/// The fifo cannot be created.
 pub fn fifo(path: &Path) -> io::Result<File> {
     let _ = fs::remove_file(path);
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;

@@ -1,89 +1,41 @@
 //! Shows the current work of a benchmark, for a person at a terminal: `fence, 4 of 12 cases, round 2 of 5`.
 //!
-//! A thread writes the line, since a benchmark may do one thing for minutes. The thread exists only if there is a
-//! terminal, and wakes only when the text changes.
+//! The line belongs to the thread that measures. A benchmark may do one thing for minutes, so each of its waits renews
+//! the line.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::cell::RefCell;
 
 use wireup_node::progress::Progress as Line;
 
 use crate::samples::WARM_UP;
 
-pub struct Progress(Option<Arc<Shared>>);
-
-struct Shared {
-    shown: Mutex<Shown>,
-    changed: Condvar,
+thread_local! {
+    /// The line, and its new text, if the line on the terminal does not show it yet.
+    static SHOWN: RefCell<(Line, Option<String>)> = RefCell::default();
 }
 
-struct Shown {
-    line: Line,
-    /// The new text, if the line on the terminal does not show it yet.
-    text: Option<String>,
-    is_over: bool,
+pub fn show(text: String) {
+    SHOWN.with_borrow_mut(|shown| shown.1 = Some(text));
+    renew();
 }
 
-impl Progress {
-    pub fn begin() -> Progress {
-        Progress(Line::has_reader().then(|| {
-            let shown = Mutex::new(Shown { line: Line::new(), text: None, is_over: false });
-            let shared = Arc::new(Shared { shown, changed: Condvar::new() });
-            let for_thread = shared.clone();
-            thread::spawn(move || for_thread.write());
-            shared
-        }))
-    }
-
-    pub fn show(&self, text: impl FnOnce() -> String) {
-        if let Some(shared) = &self.0 {
-            shared.lock().text = Some(text());
-            shared.changed.notify_one();
+/// Writes the new text, as soon as it is due.
+pub fn renew() {
+    SHOWN.with_borrow_mut(|(line, text)| {
+        if line.until_due().is_zero()
+            && let Some(text) = text.take()
+        {
+            line.show(|| text);
         }
-    }
-
-    /// Erases the line, so that other text can be printed; the next text shows it again.
-    pub fn hide(&self) {
-        if let Some(shared) = &self.0 {
-            let mut shown = shared.lock();
-            shown.text = None;
-            shown.line.end();
-        }
-    }
+    });
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.hide();
-        if let Some(shared) = &self.0 {
-            shared.lock().is_over = true;
-            shared.changed.notify_one();
-        }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) {
-        let mut shown = self.lock();
-        while !shown.is_over {
-            let pause = shown.line.until_due();
-            shown = match shown.text.take() {
-                None => self.changed.wait(shown).unwrap_or_else(PoisonError::into_inner),
-                Some(text) if pause.is_zero() => {
-                    shown.line.show(|| text);
-                    shown
-                }
-                text => {
-                    shown.text = text;
-                    self.changed.wait_timeout(shown, pause).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-    }
+/// Erases the line, so that other text can be printed; the next text shows it again.
+pub fn hide() {
+    SHOWN.with_borrow_mut(|(line, text)| {
+        *text = None;
+        line.end();
+    });
 }
 
 /// The text for a case, with its number among all cases: `fence, 4 of 12 cases`.

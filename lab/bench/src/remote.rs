@@ -2,7 +2,7 @@
 //! the process receives orders as lines on its standard input, answers by lines, and ends when its standard input ends.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::bench::Bench;
-use crate::command::{self, Failure, GLANCE, wrong};
+use crate::command::{self, Failure, GLANCE, await_any, wrong};
 use crate::leftovers::Interrupt;
-use crate::net::{address_of, await_any};
+use crate::progress;
 
 /// Longest time for an answer of a process (chosen).
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -42,9 +42,6 @@ pub struct Remote {
 
 impl Remotes {
     /// A value without processes yet. Their standard error goes to the file `errors` of the scratch folder.
-    ///
-    /// # Errors
-    /// A file cannot be created.
     pub fn none(bench: &Bench, errors: &str) -> Result<Remotes, Failure> {
         let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
         let (interrupt, errors) = (bench.interrupt.clone(), bench.scratch.empty_file(errors)?);
@@ -52,9 +49,6 @@ impl Remotes {
     }
 
     /// Starts this program with the arguments `words` on each host of the benchmark.
-    ///
-    /// # Errors
-    /// A host cannot be reached, or does not answer.
     pub fn start(bench: &Bench, words: &str) -> Result<Remotes, Failure> {
         let mut remotes = Remotes::none(bench, "remote-stderr")?;
         // One host after the other: sshd refuses many connections at the same time.
@@ -66,9 +60,6 @@ impl Remotes {
     }
 
     /// Starts this program with the arguments `words` on a host.
-    ///
-    /// # Errors
-    /// The remote shell cannot be started.
     pub fn add(&mut self, host: &str, words: &str) -> Result<(), Failure> {
         let start = || {
             let mut shell = Command::new(&self.remote_shell);
@@ -89,9 +80,6 @@ impl Remotes {
 
     /// The end status of the remote shell that was started last (`None`: the shell runs), and the text that the shells
     /// have written to standard error.
-    ///
-    /// # Errors
-    /// The user has interrupted.
     pub fn last_has_ended(&mut self) -> Result<Option<String>, Failure> {
         if self.interrupt.is_set() {
             return Err(Failure::Interrupted);
@@ -120,6 +108,7 @@ impl Remotes {
         let remote = &mut self.all[index];
         let until = Instant::now() + ANSWER_MAX;
         loop {
+            progress::renew();
             if self.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
@@ -154,4 +143,21 @@ impl Drop for Remotes {
             command::end(shell);
         }
     }
+}
+
+/// The IPv4 address of a host.
+pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
+    // A user's name before `@` is only for the remote shell.
+    let name = host.rsplit('@').next().unwrap_or(host);
+    let found =
+        (name, 0).to_socket_addrs().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+    let ipv4 = |address: SocketAddr| if let SocketAddr::V4(address) = address { Some(*address.ip()) } else { None };
+    found.filter_map(ipv4).next().ok_or_else(|| io::Error::other(format!("{name} has no IPv4 address")))
+}
+
+/// Random bytes, for secrets.
+pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
 }

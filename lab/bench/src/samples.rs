@@ -1,4 +1,5 @@
-//! The values that a benchmark measures: one JSON line for each value, and a table of medians on the screen.
+//! The values that a benchmark measures: one JSON line for each value, and a table of medians on the screen; and the
+//! machine on which they were measured.
 //!
 //! `lab/SCHEMA.md` describes the lines. A *case* is the setting that all contestants share, such as a number of ranks;
 //! values of the same case, quantity and round were measured side by side, so ratios are taken round by round and then
@@ -8,10 +9,11 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use humantime::format_rfc3339_seconds;
+use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command::Failure;
-use crate::machine::Machine;
 
 /// Increased when a reader of older lines would misread newer ones.
 const SCHEMA: u32 = 1;
@@ -100,6 +102,41 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 pub fn of_ranks(quantity: &str, times_s: impl Iterator<Item = f64> + Clone) -> Measures {
     let slowest = times_s.clone().fold(0.0, f64::max);
     vec![seconds(quantity, median(times_s).unwrap_or(0.0)), seconds(format!("{quantity}-max"), slowest)]
+}
+
+/// The machine on which something is measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    pub host: String,
+    pub cpus: usize,
+    pub kernel: String,
+    pub cpu: String,
+    pub memory_bytes: u64,
+}
+
+impl Machine {
+    pub fn look() -> Machine {
+        let uname = rustix::system::uname();
+        let info = CpuInfo::current().ok();
+        let cpu = info.as_ref().and_then(|info| info.model_name(0)).unwrap_or("unknown");
+        Machine {
+            host: uname.nodename().to_string_lossy().into_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            kernel: uname.release().to_string_lossy().into_owned(),
+            cpu: cpu.to_owned(),
+            memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
+        }
+    }
+
+    /// A description of the machine, with a warning if other processes compete for the cpus.
+    pub fn describe(&self) -> String {
+        // Number of processes that are ready to run, averaged over the last minute.
+        let load = LoadAverage::current().map_or(0.0, |load| load.one);
+        let busy = "\n  ! the machine is busy: expect wide spreads, trust ratios more than seconds";
+        let busy = if load > 0.25 * self.cpus as f32 { busy } else { "" };
+        let Machine { cpus, cpu, memory_bytes, kernel, .. } = self;
+        format!("machine: {cpus} cpus of {cpu}, {} GiB, Linux {kernel}, load {load:.2}{busy}", memory_bytes >> 30)
+    }
 }
 
 /// The values of one quantity of one contestant in one case, by round.

@@ -13,9 +13,6 @@ use std::process::{Child, Command, Stdio};
 pub const WORD: &str = "shells";
 
 /// Runs `shells`; `args`: the arguments after `WORD`.
-///
-/// # Errors
-/// A program cannot be started, does not write its byte at the gate, or fails.
 pub fn run(args: &[OsString]) -> io::Result<()> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let (hosts, is_gated, program) = match &words[..] {

@@ -78,7 +78,7 @@ fn one_size(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Proble
     if bench.lists(&turns) {
         return Ok(());
     }
-    let launch = Launch { nodes: slow_nodes(bench, layout, delay)?, ..Launch::new(bench, layout)? };
+    let launch = Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?;
     let fence_s = fence_s(bench, &launch)?;
     // A wrong result in one round fails the contestant, even if other rounds are right.
     let (mut rounds, mut failed) = (vec![Vec::new(); turns.len()], None);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
-use wireup_bench::command::Failure;
+use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, median, seconds, value_of};
@@ -103,22 +103,21 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
             Turn::new("mpi", &case, bench.rounds.unwrap_or(MPI_ROUNDS), layout)
         };
         let turns: Vec<Turn<Layout>> = mpi_ranks.iter().map(turn).collect();
-        let launch = Launch::new(bench, turns.first().map_or(Layout::of(1, 1), |turn| turn.what))?;
-        bench.turns(&turns, |layout, _| real_mpi(bench, &Launch { layout: *layout, ..launch.clone() }, &program));
+        bench.turns(&turns, |layout, _| real_mpi(bench, *layout, &program));
     }
     Ok(())
 }
 
 /// Runs an MPI program into which `programs/mpi_shim.c` is loaded; on every rank the shim measures MPI_Init and, within
 /// it, the communication with the PMI server. Returns medians over the ranks.
-fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result<Measures, Failure> {
+fn real_mpi(bench: &Bench, layout: Layout, program: &std::path::Path) -> Result<Measures, Failure> {
     let file = bench.scratch.empty_file("mpi-stamps")?;
-    let launch = launch.clone().with([
+    let launch = Launch::new(bench, layout).map_err(wrong)?.with([
         format!("--env=LD_PRELOAD={}", bench.scratch.program("mpi_shim").display()),
         format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
     ]);
     let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
-    let lines = stamps::lines(&fs::read_to_string(file)?, 3, launch.layout.job_size())?;
+    let lines = stamps::lines(&fs::read_to_string(file)?, 3, layout.job_size())?;
     let middle = |at: usize| median(lines.iter().map(|line| line[at] as f64 / 1e9)).unwrap_or(0.0);
     measures.extend([seconds("mpi-init", middle(1)), seconds("mpi-exchange", middle(2))]);
     Ok(measures)
@@ -140,8 +139,7 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
         let cores = bench.machine.cpus as u32;
         let node_count = if delay.is_zero() { (cores / 2).max(2) } else { cores.max(2) };
         let layout = Layout { node_count, ppn: 1 };
-        let launch = Launch { nodes: slow_nodes(bench, layout, delay)?, ..Launch::new(bench, layout)? };
-        hide(bench, &choice, "spin", launch)?;
+        hide(bench, &choice, "spin", Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?)?;
     }
     Ok(())
 }

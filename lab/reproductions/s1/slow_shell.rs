@@ -23,9 +23,6 @@ const CHUNK: usize = 64 << 10;
 const EXIT_FAILED: i32 = 125;
 
 /// Runs the remote shell; `args`: the arguments after `WORD`. Exits with the exit code of the command.
-///
-/// # Errors
-/// The command cannot be run, or the agent's bootstrap message cannot be read.
 pub fn run(args: &[OsString]) -> Result<(), Box<dyn std::error::Error>> {
     let [delay_ns, _host, command @ ..] = args else { return Err("it is called with DELAY_NS HOST COMMAND..".into()) };
     let delay_ns: u64 = delay_ns.to_str().unwrap_or_default().parse()?;

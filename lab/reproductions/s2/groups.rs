@@ -60,7 +60,6 @@ const TALK_TO_ALL: &str = "talk-to-all";
 const ASKERS: u32 = 16;
 const NUMBERS: usize = 2;
 
-/// The call of the simulator that corresponds to an operation.
 fn simulated_call(operation: Operation, layout: Layout, lengths: Lengths) -> Call {
     let len = lengths.value as usize;
     match operation {

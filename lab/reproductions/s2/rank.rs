@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use wireup_bench::net::raise_descriptor_limit;
 use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
 use wireup_capi::job::Job;
 use wireup_capi::job_slot::JobSlot;
 use wireup_capi::net::now_ns;
+use wireup_os::process::raise_open_files;
 
 use crate::s4::sockets::{self, Half, VALUE_LEN};
 
@@ -48,7 +48,7 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     let own = "wireup-reproduce steps starts these processes itself";
     let &[column, begin, count] = &words[..] else { return Err(own.into()) };
     let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
-    raise_descriptor_limit().map_err(shown)?;
+    raise_open_files().map_err(shown)?;
     let mut job = Job::join(&JOB).map_err(shown)?;
     let joined = now_ns();
     let rank = job.rank;

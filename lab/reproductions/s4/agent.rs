@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
-use wireup_bench::net::await_any;
+use wireup_bench::command::await_any;
 
 use super::process::{self, JSON_LEN_MAX, Place, Report};
 use super::scheme::{HOPS, JOB_LEN, LOCAL, SCHEMES, Scheme, decode_pair, ranks_of};

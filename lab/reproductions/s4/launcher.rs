@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use wireup_bench::bench::Bench;
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::net::{address_of, random};
-use wireup_bench::remote::Remotes;
+use wireup_bench::remote::{Remotes, address_of, random};
 
 use super::process::{self, Place, Report};
 use super::scheme::{Exchange, SCHEMES, STAR, Scheme, encode_pair, ranks_of};

@@ -20,10 +20,10 @@ use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, together};
-use wireup_bench::net::{raise_descriptor_limit, random};
-use wireup_bench::remote::{Remote, Remotes};
+use wireup_bench::remote::{Remote, Remotes, random};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
 use wireup_flags::{Command, Flag, Section};
+use wireup_os::process::raise_open_files;
 
 const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
 const PROCESSES: Flag = Flag::value(&["--processes"], "A,B,..", "Numbers of processes.").or("4,8,16,32,64,128");
@@ -78,7 +78,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     }
     let limit = bench.limit_or(LIMIT_S);
     // Each process has a channel, and a remote shell with two pipes.
-    raise_descriptor_limit()?;
+    raise_open_files()?;
     // The standing agents of the ring and of the hypercube; they end if one of their jobs has failed.
     let mut standing: [Option<(Remotes, Door)>; 2] = [None, None];
     let mismatch = RefCell::new(None);

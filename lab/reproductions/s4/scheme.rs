@@ -124,9 +124,6 @@ impl Scheme {
     }
 
     /// Whether `size` processes can be divided among `agents`, and whether the scheme allows these numbers.
-    ///
-    /// # Errors
-    /// The text says why not.
     pub fn fits(self, size: u16, agents: u16) -> Result<(), String> {
         if size > agents && !size.is_multiple_of(agents) {
             return Err(format!("{size} processes cannot be divided evenly among {agents} hosts"));

@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, accept_with, bind, connect, getpeername, getsockname, listen, socket_with,
 };
-use wireup_bench::net::await_any;
+use wireup_bench::command::await_any;
 
 use super::wire::{WAIT_MAX, wrong};
 

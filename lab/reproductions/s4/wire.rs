@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
-use wireup_bench::net::await_any;
+use wireup_bench::command::await_any;
 
 /// Longest wait for a message (chosen: twice as long as the slowest initiation of 1,024 processes by ssh).
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
     use std::os::unix::net::UnixStream;
-    use wireup_bench::net::random;
+    use wireup_bench::remote::random;
 
     #[test]
     fn messages_arrive_and_are_counted_unless_they_are_reports() {

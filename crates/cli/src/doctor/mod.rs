@@ -2,7 +2,6 @@
 
 mod examine;
 mod finding;
-mod grouped;
 mod judge;
 mod program;
 mod show;

@@ -1,7 +1,6 @@
 //! The report on hosts: a line for each that answered, the findings with their cures, a summary.
 
 use super::finding::{Finding, Level, OK, row};
-use super::grouped::{Group, group};
 use super::judge::{self, Case, Setting};
 use crate::hosts::collapse_short;
 use crate::words::{self, count, missing_lines};
@@ -152,6 +151,54 @@ fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
         told.agents.into_iter().map(move |agent| (agent.index(), finding.clone()))
     });
     told.collect()
+}
+
+/// A finding and the hosts that have it.
+struct Group {
+    finding: Finding,
+    hosts: Vec<usize>,
+}
+
+/// Groups equal findings: problems first, then in the order in which they were found.
+fn group(findings: Vec<(usize, Finding)>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (host, finding) in findings {
+        let alike = |group: &&mut Group| {
+            (group.finding.level, &group.finding.text, &group.finding.cure)
+                == (finding.level, &finding.text, &finding.cure)
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => {
+                if group.finding.single != finding.single {
+                    group.finding.single = None;
+                }
+                group.hosts.push(host);
+            }
+            None => groups.push(Group { finding, hosts: vec![host] }),
+        }
+    }
+    groups.sort_by_key(|group| group.finding.level);
+    groups
+}
+
+impl Group {
+    /// The finding as a JSON object.
+    fn json(&self, names: &[&str]) -> Value {
+        let hosts: Vec<&str> = self.hosts.iter().map(|&host| names[host]).collect();
+        row(&hosts, "finding", self.finding.level.word(), &self.text(), self.finding.cure.as_deref())
+    }
+
+    /// The text on one line, since parts of it come from the host.
+    fn text(&self) -> String {
+        words::one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text))
+    }
+
+    /// The finding's line, followed by the line with its cure.
+    fn lines(&self, names: &[&str]) -> String {
+        let hosts = collapse_short(self.hosts.iter().map(|&host| names[host]));
+        let cure = self.finding.cure.iter().map(|cure| format!("         fix: {}\n", words::one_line(cure)));
+        format!("{}  {hosts}: {}\n{}", self.finding.level.word(), self.text(), cure.collect::<String>())
+    }
 }
 
 #[cfg(test)]

@@ -85,7 +85,6 @@ pub fn has_problem(lines: &[Line]) -> bool {
     lines.iter().any(|line| matches!(line.cure, Some((Level::Problem, _))))
 }
 
-/// The lines as JSON objects.
 pub fn json(lines: &[Line], host: &str) -> Vec<Value> {
     let one = |line: &Line| {
         let fix = line.cure.as_ref().map(|(_, cure)| cure);

@@ -1,13 +1,12 @@
-//! Host files, in the dialects of other launchers.
+//! Mentions of hosts, in `--hosts` and in host files, which may be in the dialects of other launchers.
 //!
-//! A line is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI), `n0 ppn=4`,
+//! A line of a file is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI), `n0 ppn=4`,
 //! `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends are ignored.
 
-use super::entry::{Entry, expand};
 use crate::bounded_file;
 use std::path::Path;
 use wireup_flags::nearest;
-use wireup_node::hosts::{HostProblem, Pattern, words};
+use wireup_node::hosts::{HOSTS_MAX, HostProblem, Pattern, words};
 
 /// Longest host file. Chosen: a million hosts with names of ordinary length.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -15,7 +14,44 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 const SLOTS: [&str; 5] = ["slots", "ppn", "cpu", "cpus", "count"];
 const SLOTS_MAX: [&str; 2] = ["max_slots", "max-slots"];
 
-/// Reads all hosts of a file.
+/// One mention of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The name that is passed to the remote shell; it may begin with `user@`.
+    pub name: String,
+    pub slots: Option<u32>,
+    pub slots_max: Option<u32>,
+}
+
+/// Reads a list of hosts such as `n0,n1:8,n[2-5]`.
+pub fn list(text: &str) -> Result<Vec<Entry>, HostProblem> {
+    let mut entries = Vec::new();
+    for word in words(text) {
+        let pattern = Pattern::parse(word)?;
+        expand(&mut entries, &pattern, pattern.slots, None)?;
+    }
+    Ok(entries)
+}
+
+/// The hosts of `--hosts`, which may be repeated.
+pub fn list_of_flags(flags: &[String]) -> Result<Vec<Entry>, String> {
+    list(&flags.join(",")).map_err(|problem| format!("--hosts {problem}"))
+}
+
+/// Adds all hosts of a pattern.
+fn expand(
+    entries: &mut Vec<Entry>,
+    pattern: &Pattern,
+    slots: Option<u32>,
+    slots_max: Option<u32>,
+) -> Result<(), HostProblem> {
+    if (entries.len() as u64).saturating_add(pattern.count()) > HOSTS_MAX {
+        return Err(HostProblem::TooMany);
+    }
+    entries.extend(pattern.names().into_iter().map(|name| Entry { name, slots, slots_max }));
+    Ok(())
+}
+
 pub fn read_file(path: &Path) -> Result<Vec<Entry>, String> {
     let file = path.display().to_string();
     let unreadable = |problem| format!("host file {file}: {problem}; give a file with one host per line");

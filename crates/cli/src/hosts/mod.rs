@@ -5,17 +5,13 @@
 //! each host once per cpu, as batch systems write them, work as users expect.
 
 pub mod allocation;
-mod entry;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod local_names;
-mod table;
+mod machine_names;
 
-pub use entry::{Entry, list, list_of_flags};
-pub use file::read_file;
-pub use local_names::{Names, addresses};
-pub use table::HostTable;
+pub use file::{Entry, list, list_of_flags, read_file};
+pub use machine_names::{HostTable, Names, addresses};
 pub use wireup_node::hosts::collapse_short;
 
 use std::collections::HashMap;
@@ -144,11 +140,6 @@ impl Sum {
         let slots_max = self.slots_max.map(|max| max.max(slots));
         Host { name: self.name, slots, slots_max, is_local: self.is_local }
     }
-}
-
-#[cfg(test)]
-pub fn names_of(entries: &[Entry]) -> Vec<String> {
-    entries.iter().map(|entry| entry.name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ fn shown(hosts: &Hosts) -> Vec<(&str, u32)> {
 #[test]
 fn host_lists_are_split_at_commas_outside_brackets() {
     let entries = list("n0,n1:8,n[2-3,5],gpu[01-02]-ib:2").expect("a list");
-    assert_eq!(names_of(&entries), ["n0", "n1", "n2", "n3", "n5", "gpu01-ib", "gpu02-ib"]);
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["n0", "n1", "n2", "n3", "n5", "gpu01-ib", "gpu02-ib"]);
     let slots: Vec<Option<u32>> = entries.iter().map(|entry| entry.slots).collect();
     assert_eq!(slots, [None, Some(8), None, None, None, Some(2), Some(2)]);
     assert!(list("n0,,n1").is_err());
@@ -58,18 +59,14 @@ fn hosts_with_zero_slots_are_left_out() {
 }
 
 proptest! {
+    /// `kind`: where the text stands, as in the fuzz target.
     #[test]
-    fn arbitrary_text_does_not_panic_the_host_list(text in "[a-c0-9,:@%.\\[\\]-]{0,40}|.{0,40}") {
-        if let Ok(entries) = list(&text) {
-            prop_assert!(!entries.is_empty());
-            prop_assert!(entries.iter().all(|entry| !entry.name.is_empty() && !entry.name.starts_with('-')));
-            let names = Names::new("a", Vec::new(), &entries);
-            let _ = Hosts::new(entries, None, &names);
-        }
-    }
-
-    #[test]
-    fn arbitrary_bytes_do_not_panic_the_host_file(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = file::parse("f", &bytes);
+    fn arbitrary_lists_of_hosts_are_read_or_refused(
+        kind in 0..4_u8,
+        text in "[a-c0-9,:@%.\\[\\]\\n=()x -]{0,40}|.{0,40}",
+        noise in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        fuzzing::hosts(&[&[kind], text.as_bytes()].concat());
+        fuzzing::hosts(&[&[kind], &noise[..]].concat());
     }
 }

@@ -10,13 +10,18 @@
 
 use super::elf::{Content, Dynamic};
 use super::ld_cache::LdCache;
+use super::variable;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use wireup_redirect::program::{LIBRARY_LEN, is_library};
 use wireup_stage::known::{Identity, Known};
+use wireup_wire::job::AppSpec;
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! multiarch {
@@ -46,8 +51,6 @@ const LIB: [&str; 2] = [concat!("lib/", multiarch!()), "lib64"];
 const PLATFORM: &str = std::env::consts::ARCH;
 /// Folders for certain processors below each folder that is searched, in the loader's order.
 const VARIANTS: [&str; 3] = ["x86-64-v4", "x86-64-v3", "x86-64-v2"];
-/// An ELF file's machine (`e_machine`).
-const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 /// Libraries that start programs or load libraries for their own purposes, by the beginning of their names.
 const RUNTIMES: [&str; 16] = [
     "ld-linux", "libc.", "libm.", "libmvec.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "libgcc_s.",
@@ -90,12 +93,19 @@ pub struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search in the paths that the objects contain and in the paths of the system.
-    pub fn new(cache: &'a LdCache) -> Search<'a> {
-        let cwd = Path::new("/");
+    /// The places in which the loader of the ranks looks for the libraries of their program.
+    pub fn of_ranks(app: &'a AppSpec, env: &[Vec<u8>], program: Option<&Path>, cache: &'a LdCache) -> Search<'a> {
+        let text = |name| variable(name, app, env).map(|value| String::from_utf8_lossy(value).into_owned());
+        let cwd = Path::new(OsStr::from_bytes(&app.cwd));
+        let program = program.and_then(|path| path.canonicalize().ok()).unwrap_or_default();
+        let origin = program.parent().unwrap_or(Path::new("/"));
+        // An empty part of `LD_LIBRARY_PATH` stands for the working directory of the ranks.
+        let folders = text("LD_LIBRARY_PATH").filter(|value| !value.is_empty()).unwrap_or_default();
+        let folders = folders.split([':', ';']).filter(|_| !folders.is_empty());
+        let preload = text("LD_PRELOAD").unwrap_or_default();
         Search {
-            library_path: Vec::new(),
-            preload: Vec::new(),
+            library_path: folders.flat_map(|folder| expand(folder, origin)).map(|folder| cwd.join(folder)).collect(),
+            preload: preload.split([':', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect(),
             rpath: Vec::new(),
             cwd,
             cache,
@@ -270,7 +280,8 @@ fn of_object(first: Object, search: &Search) -> Closure {
 
 fn find(name: &str, object: &Object, search: &Search) -> Found {
     if name.contains('/') {
-        return search_for(name, object, search);
+        let mut paths = expand(name, &object.origin).into_iter().map(|path| search.cwd.join(path));
+        return (paths.find(|path| is_library_for(path, search)), Vec::new());
     }
     // The result is cached: many libraries of a folder need the same ones.
     let sought = (name.to_owned(), object.rpath.clone(), object.runpath.clone());
@@ -283,11 +294,7 @@ fn find(name: &str, object: &Object, search: &Search) -> Found {
 }
 
 fn search_for(name: &str, object: &Object, search: &Search) -> Found {
-    let is_library = |path: &PathBuf| if search.all { is_for_this_machine(path) } else { path.is_file() };
-    if name.contains('/') {
-        let mut paths = expand(name, &object.origin).into_iter().map(|path| search.cwd.join(path));
-        return (paths.find(is_library), Vec::new());
-    }
+    let is_library = |path: &PathBuf| is_library_for(path, search);
     let rpath = if object.runpath.is_empty() { &object.rpath[..] } else { &[] };
     let folders = rpath.iter().chain(&search.library_path).chain(&object.runpath);
     let mut variants = Vec::new();
@@ -316,14 +323,13 @@ fn search_for(name: &str, object: &Object, search: &Search) -> Found {
     (path, variants)
 }
 
-/// Whether a library is for this machine's architecture: the loader skips all others.
-fn is_for_this_machine(path: &PathBuf) -> bool {
-    let mut head = [0; 20];
-    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    is_file
-        && File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok()
-        && head.starts_with(b"\x7fELF\x02")
-        && u16::from_le_bytes([head[18], head[19]]) == MACHINE
+/// Whether the loader takes a file as a library. It skips libraries for other machines, which are examined only if all
+/// libraries are asked for.
+fn is_library_for(path: &Path, search: &Search) -> bool {
+    let mut begin = [0; LIBRARY_LEN];
+    let mut is_of_machine =
+        || File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && is_library(&begin);
+    path.is_file() && (!search.all || is_of_machine())
 }
 
 #[cfg(test)]
@@ -360,22 +366,16 @@ mod tests {
         let folder = folder.path().to_owned();
         std::fs::write(folder.join("libown.so.1"), "").expect("a file");
         let cache = LdCache::default();
-        let search = |library_path: Vec<PathBuf>| Search {
-            library_path,
-            preload: vec!["libown.so.1".into()],
-            ..Search::new(&cache)
-        };
         let needed = vec!["libc.so.6".into(), "libown.so.1".into()];
         let dynamic = Rc::new(Dynamic { needed, ..Dynamic::default() });
-        let names = |library_path| {
-            let found = closure(Path::new("/bin/true"), dynamic.clone(), &search(library_path));
+        let names = |library_path: &str| {
+            let env = [format!("LD_LIBRARY_PATH={library_path}").into(), b"LD_PRELOAD=libown.so.1".to_vec()];
+            let app = AppSpec { ranks: 1, argv: Vec::new(), cwd: b"/".to_vec(), env: Vec::new() };
+            let found = closure(Path::new("/bin/true"), dynamic.clone(), &Search::of_ranks(&app, &env, None, &cache));
             found.libraries.into_iter().map(|library| (library.name, library.path)).collect::<Vec<_>>()
         };
-        let own = folder.join("libown.so.1");
-        assert_eq!(
-            names(vec![folder.clone()]),
-            [("libown.so.1".to_owned(), Some(own)), ("libc.so.6".to_owned(), None)]
-        );
-        assert_eq!(names(Vec::new()), [("libown.so.1".to_owned(), None), ("libc.so.6".to_owned(), None)]);
+        let libraries = |own| [("libown.so.1".to_owned(), own), ("libc.so.6".to_owned(), None)];
+        assert_eq!(names(&folder.display().to_string()), libraries(Some(folder.join("libown.so.1"))));
+        assert_eq!(names(""), libraries(None));
     }
 }

@@ -18,9 +18,7 @@ use super::closure::{Closure, Search, closure};
 use super::elf::{Content, Dynamic, Static};
 use super::ld_cache::LdCache;
 use super::library_family::{LibraryFamily, library_family};
-use super::{path, variable};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use super::path;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -67,6 +65,7 @@ struct Wants {
     unknown: bool,
 }
 
+#[derive(Default)]
 struct Finding {
     wants: Wants,
     /// The program and the MPI library that it is linked to, if that is clear.
@@ -125,7 +124,7 @@ fn is_same(one: &Path, other: Option<&Path>) -> bool {
 fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
     let name = app.argv.first().map_or_else(String::new, |name| String::from_utf8_lossy(name).into_owned());
     let found = path(app, context.env).filter(|path| path.is_file());
-    let known = |wants, why: String| Finding { wants, mpi: None, why, library: None, prefix: None };
+    let known = |wants, why: String| Finding { wants, why, ..Finding::default() };
     let unknown = Wants { unknown: true, ..Wants::default() };
     let Some(path) = found else {
         return match context.local {
@@ -155,19 +154,7 @@ fn of_libraries(
     context: &Context,
     cache: &LdCache,
 ) -> Finding {
-    let list = |name: &str, separators: &[u8]| -> Vec<String> {
-        let value = variable(name, app, context.env).unwrap_or_default();
-        let parts = value.split(|byte| separators.contains(byte)).filter(|part| !part.is_empty());
-        parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
-    };
-    let cwd = Path::new(OsStr::from_bytes(&app.cwd));
-    let search = Search {
-        library_path: list("LD_LIBRARY_PATH", b":;").iter().map(|folder| cwd.join(folder)).collect(),
-        preload: list("LD_PRELOAD", b": "),
-        cwd,
-        ..Search::new(cache)
-    };
-    let closure = closure(path, dynamic, &search);
+    let closure = closure(path, dynamic, &Search::of_ranks(app, context.env, Some(path), cache));
     let mut wants = Wants::default();
     let mut reasons: [Option<String>; 2] = [None, None];
     let mut mpi = None;
@@ -192,34 +179,23 @@ fn of_libraries(
         return Finding { wants, mpi, why, library, prefix: prefix(&closure) };
     }
     if closure.starts_others {
-        let wants = Wants { unknown: true, ..wants };
-        let why = format!("{name} may start or load any program");
-        return Finding { wants, mpi: None, why, library: beside(path), prefix: None };
+        let (wants, why) = (Wants { unknown: true, ..wants }, format!("{name} may start or load any program"));
+        return Finding { wants, why, library: beside(path), ..Finding::default() };
     }
     let why = format!("{name} is not linked to an MPI library and starts no other program");
-    Finding { wants, mpi: None, why, library: None, prefix: None }
+    Finding { wants, why, ..Finding::default() }
 }
 
 fn of_marks(name: &str, program: Static) -> Finding {
-    let known =
-        |wants, why: &str| Finding { wants, mpi: None, why: format!("{name} {why}"), library: None, prefix: None };
-    match program {
-        Static { mentions_pmix: true, mentions_simple, .. } => {
-            known(Wants { pmix: true, simple: mentions_simple, unknown: false }, "contains a PMIx client")
-        }
-        Static { mentions_simple: true, .. } => {
-            known(Wants { simple: true, ..Wants::default() }, "contains a PMI client")
-        }
-        Static { starts_others: Some(false), .. } => {
-            known(Wants::default(), "has no PMI in it and starts nothing else")
-        }
-        Static { starts_others: Some(true), .. } => {
-            known(Wants { unknown: true, ..Wants::default() }, "may start any program")
-        }
-        Static { starts_others: None, .. } => {
-            known(Wants { unknown: true, ..Wants::default() }, "is static and was stripped")
-        }
-    }
+    let Static { mentions_pmix: pmix, mentions_simple: simple, starts_others } = program;
+    let (unknown, why) = match starts_others {
+        _ if pmix => (false, "contains a PMIx client"),
+        _ if simple => (false, "contains a PMI client"),
+        Some(false) => (false, "has no PMI in it and starts nothing else"),
+        Some(true) => (true, "may start any program"),
+        None => (true, "is static and was stripped"),
+    };
+    Finding { wants: Wants { simple, pmix, unknown }, why: format!("{name} {why}"), ..Finding::default() }
 }
 
 /// The folder above `lib` of an Open MPI that is installed in a place of its own. Open MPI's own launcher tells it to
@@ -241,6 +217,7 @@ fn beside(program: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     fn app(program: &str) -> AppSpec {
         AppSpec { ranks: 1, argv: vec![program.into()], cwd: b"/".to_vec(), env: Vec::new() }
@@ -269,6 +246,24 @@ mod tests {
         assert_eq!(chosen(&["/bin/sh"]), (PmiFlavour::Both, "/bin/sh may start or load any program".to_owned()));
         assert_eq!(chosen(&["/bin/true", "/usr/bin/env"]).0, PmiFlavour::Both);
         assert_eq!(choose(&[app("/no/such")], &context(false)).flavour, PmiFlavour::Both);
+    }
+
+    #[test]
+    fn libraries_are_looked_for_in_the_folders_that_the_ranks_loader_searches() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("it exists");
+        for name in ["a", LIBRARY] {
+            std::fs::write(folder.join(name), "").expect("a file");
+        }
+        let dynamic = Rc::new(Dynamic { needed: vec![LIBRARY.into()], ..Dynamic::default() });
+        // An empty part stands for the working directory.
+        for folders in ["$ORIGIN", "/none:"] {
+            let cwd = folder.as_os_str().as_bytes().to_vec();
+            let app = AppSpec { cwd, env: vec![format!("LD_LIBRARY_PATH={folders}").into()], ..app("a") };
+            let path = folder.join("a");
+            let found = of_libraries("a", &path, dynamic.clone(), &app, &context(true), &LdCache::default());
+            assert_eq!(found.library, Some(folder.join(LIBRARY)), "{folders}");
+        }
     }
 
     #[test]

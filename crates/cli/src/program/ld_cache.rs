@@ -25,7 +25,6 @@ impl LdCache {
         entries(list, name.as_bytes()).map_while(|entry| entry).map(move |entry| (path(&entry), !entry.is_for_all))
     }
 
-    /// The path of the library with this name.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         self.entries(name).next().map(|(path, _)| path)
     }

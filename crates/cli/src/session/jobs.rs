@@ -103,7 +103,6 @@ fn as_tree(jobs: &[JobEntry]) -> Vec<(usize, &JobEntry)> {
     shown
 }
 
-/// Asks the session for its list of jobs.
 pub fn list(session: &mut Attached) -> Result<Vec<JobEntry>, String> {
     let jobs = session.ask(&Control::FromLauncher(FromLauncher::AskJobs), None, |answer| match answer {
         Control::ToLauncher(ToLauncher::JobList(jobs)) => Some(jobs),

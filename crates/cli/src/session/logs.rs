@@ -59,7 +59,6 @@ pub fn run(line: &Line) -> Result<u8, String> {
     }
 }
 
-/// Opens the output of a job.
 pub fn open(session: &str, job: JobId) -> Result<Reader, String> {
     let reader = Reader::open(session, job).map_err(|error| error.to_string())?;
     reader.ok_or_else(|| no_spool(session, job))

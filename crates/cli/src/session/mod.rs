@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use wireup_flags::{Flag, Line, Value};
 use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
-/// The flag that names the session.
 pub const SESSION: Flag = Flag {
     help: "Name of the session (default: WIREUP_SESSION, then that of a configuration file, then \"default\").",
     ..table::SESSION

@@ -161,7 +161,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     report(session, &name, &spec, begun.is_some(), parsed.verbose)
 }
 
-fn start_session(
+pub(super) fn start_session(
     place: &SessionDirectory,
     name: &str,
     spec: &SessionSpec,
@@ -181,24 +181,6 @@ fn start_session(
     };
     let result = daemon::start(place, spec.clone(), &facts, owner, process_ns);
     result.map_err(|error| format!("cannot start session {name}: {error}"))
-}
-
-/// Starts a session that ends with this process.
-///
-/// # Errors
-/// There is one of that name, or it cannot be started.
-pub fn begin_for_this_process(
-    name: &str,
-    spec: &SessionSpec,
-    told: &StatedToUp,
-    process_ns: u64,
-) -> Result<(), String> {
-    let (place, claim) = SessionDirectory::claim(name, false).map_err(|error| error.to_string())?;
-    if matches!(claim, Claim::Taken) {
-        return Err(format!("there is a session {name} already; end it with wireup down {name}"));
-    }
-    let owner = Owner::this_process().map_err(|error| format!("cannot make a pipe: {error}"))?;
-    start_session(&place, name, spec, told, Some(owner), process_ns).map(drop)
 }
 
 /// Fewest descriptors with which a session can accept launchers.

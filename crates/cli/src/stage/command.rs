@@ -147,8 +147,6 @@ impl<'a> Staged<'a> {
         text + &self.problems.iter().map(|problem| format!("{problem}\n")).collect::<String>()
     }
 
-    /// # Errors
-    /// A node has failed.
     fn json(&self) -> Result<Value, String> {
         if let Some(problem) = self.problems.first() {
             return Err((*problem).to_owned());

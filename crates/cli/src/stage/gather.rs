@@ -82,7 +82,7 @@ impl Gather<'_> {
             return (if job_code == 0 { code } else { job_code }, amount);
         }
         for rule in gathering.unmatched() {
-            say(&format!("--stage-out: nothing matches {} on any node", shown(&rule.pattern)));
+            say(&format!("--stage-out: nothing matches {} on any node", String::from_utf8_lossy(&rule.pattern)));
         }
         if self.verbose {
             say(&format!("gathered {amount} in {:.2} s", begun.elapsed().as_secs_f64()));
@@ -118,7 +118,8 @@ impl Gather<'_> {
             }
             // The files of a lost node are lost with its gathering rank; the other nodes send theirs again.
             let failed = outcome.ended.failure.and_then(|failure| failure.rank).map(Rank::index);
-            let (before, is_new) = (left.len(), !lost_since(&self.session.name, &lost)?.is_empty());
+            let now = self::lost(&self.session.name)?;
+            let (before, is_new) = (left.len(), now.keys().any(|agent| !lost.contains_key(agent)));
             let mut number = 0..;
             left.retain(|group| {
                 let own = number.next().unwrap_or_default();
@@ -168,9 +169,6 @@ impl Gather<'_> {
     }
 
     /// The text for the user that lists what would be gathered.
-    ///
-    /// # Errors
-    /// The ranks cannot be placed.
     pub fn listing(&self) -> Result<String, String> {
         let mut text = "gathered after the job:\n".to_owned();
         let (mut seen, mut lines) = (BTreeSet::new(), Vec::new());
@@ -232,16 +230,6 @@ fn lost(session: &str) -> Result<BTreeMap<AgentId, String>, String> {
         Presence::Up | Presence::Starting => None,
     };
     Ok((0..).zip(&attached.welcome.nodes).filter_map(reason).collect())
-}
-
-fn lost_since(session: &str, before: &BTreeMap<AgentId, String>) -> Result<BTreeMap<AgentId, String>, String> {
-    let mut now = lost(session)?;
-    now.retain(|agent, _| !before.contains_key(agent));
-    Ok(now)
-}
-
-fn shown(pattern: &[u8]) -> String {
-    String::from_utf8_lossy(pattern).into_owned()
 }
 
 /// The launcher's end of a gathering job.

@@ -4,7 +4,6 @@
 //!   plan        which files, found without running anything
 //!   auto        whether that is worth its time
 //!   travel      a job of its own, with one rank on each node: the stream is its standard input, answers are its output
-//!   temporary   a session for a run that has none: first that job, then the run's
 //!   gather      the other way: files of the nodes, when the job is over
 //!   node        what those ranks do
 //!   command     wireup stage: sets that stay in a session
@@ -15,12 +14,10 @@ pub mod command;
 mod gather;
 pub mod node;
 mod plan;
-mod temporary;
 mod travel;
 
 pub use gather::Gather;
 pub use plan::{Needed, Plan, listing};
-pub use temporary::Temporary;
 pub use travel::{Nodes, Outcome, send};
 
 use crate::flags::parsed::Stage;

@@ -29,16 +29,17 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             let room = args.get(2).and_then(|mib| mib.to_str()?.parse().ok()).unwrap_or(0);
             receive_set(Path::new(store), room)
         }
-        (Some("list"), Some(store)) => list(Path::new(store)),
-        (Some("drop"), Some(store)) => drop_sets(Path::new(store), &args[2..]),
+        (Some("list"), Some(store)) => answer(list(Path::new(store))),
+        (Some("drop"), Some(store)) => answer(drop_sets(Path::new(store), &args[2..])),
         (Some("gather"), None) => give(),
         _ => Err(io::ErrorKind::InvalidInput.into()),
     };
     if done.is_ok() { 0 } else { OURS }
 }
 
-fn say(line: &str) -> io::Result<()> {
-    io::stdout().write_all(line.as_bytes())
+fn answer(lines: Result<String, String>) -> io::Result<()> {
+    let lines = lines.unwrap_or_else(|problem| Answer::Failed(problem).line());
+    io::stdout().write_all(lines.as_bytes())
 }
 
 /// Receives a set. `room_mib`: size limit of the store (MiB); 0: half of what its file system has for it.
@@ -61,7 +62,7 @@ fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
                 }
             }
         }
-        Err(problem) => say(&Answer::Failed(problem).line()),
+        Err(problem) => answer(Err(problem)),
     }
 }
 
@@ -98,39 +99,29 @@ fn give() -> io::Result<()> {
     gather(own, &mut io::stdin().lock(), &mut output)
 }
 
-fn list(store: &Path) -> io::Result<()> {
-    let sets = existing(store).and_then(|store| match store {
-        None => Ok(Vec::new()),
-        Some(store) => store.sets(),
+fn list(store: &Path) -> Result<String, String> {
+    let Some(store) = existing(store)? else { return Ok(String::new()) };
+    let sets = store.sets()?;
+    let lines = sets.iter().map(|kept| {
+        let age = SystemTime::now().duration_since(kept.used).map_or(0, |age| age.as_secs());
+        let of = kept.roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(" ");
+        let used = if kept.is_in_use { "used" } else { "idle" };
+        format!("set {} {} {} {age} {used} {}\n", kept.name, kept.bytes, kept.files, of.replace('\n', "?"))
     });
-    match sets {
-        Ok(sets) => sets.iter().try_for_each(|kept| {
-            let age = SystemTime::now().duration_since(kept.used).map_or(0, |age| age.as_secs());
-            let of = kept.roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(" ");
-            let used = if kept.is_in_use { "used" } else { "idle" };
-            say(&format!("set {} {} {} {age} {used} {}\n", kept.name, kept.bytes, kept.files, of.replace('\n', "?")))
-        }),
-        Err(problem) => say(&Answer::Failed(problem).line()),
-    }
+    Ok(lines.collect())
 }
 
 /// Drops the sets of these names; without names, all sets.
-fn drop_sets(store: &Path, names: &[OsString]) -> io::Result<()> {
-    let dropped = existing(store).and_then(|store| {
-        let mut lines = String::new();
-        let Some(store) = store else { return Ok(lines) };
-        for kept in store.sets()? {
-            let is_meant = names.is_empty()
-                || names.iter().any(|name| name.to_str().is_some_and(|name| kept.name.starts_with(name)));
-            if is_meant {
-                let is_gone = store.drop_set(&kept.name)?;
-                lines += &format!("{} {}\n", if is_gone { "dropped" } else { "busy" }, kept.name);
-            }
+fn drop_sets(store: &Path, names: &[OsString]) -> Result<String, String> {
+    let mut lines = String::new();
+    let Some(store) = existing(store)? else { return Ok(lines) };
+    for kept in store.sets()? {
+        let is_meant =
+            names.is_empty() || names.iter().any(|name| name.to_str().is_some_and(|name| kept.name.starts_with(name)));
+        if is_meant {
+            let is_gone = store.drop_set(&kept.name)?;
+            lines += &format!("{} {}\n", if is_gone { "dropped" } else { "busy" }, kept.name);
         }
-        Ok(lines)
-    });
-    match dropped {
-        Ok(lines) => say(&lines),
-        Err(problem) => say(&Answer::Failed(problem).line()),
     }
+    Ok(lines)
 }

@@ -70,8 +70,6 @@ impl Needed {
         Choice::of(&self.needs.needs, ranks)
     }
 
-    /// # Errors
-    /// A file cannot be read.
     pub fn plan(self) -> Result<Plan, String> {
         Plan::of_needs(self.needs, self.by_library)
     }
@@ -79,9 +77,6 @@ impl Needed {
 
 impl Plan {
     /// A plan for the paths of `stage`, without a program.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     pub fn of_paths(stage: &Stage, env: &[Vec<u8>]) -> Result<Plan, String> {
         let cwd = std::env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
         let found = needs_of_paths(env, &cwd, &stage.also).map_err(|error| error.to_string())?;

@@ -27,16 +27,6 @@ pub fn value(report: &TapReport, command: &str) -> Value {
             "until_first_request": until_first_request(record),
         })
     };
-    let kinds: Vec<Value> = report
-        .kinds
-        .iter()
-        .map(|kind| {
-            json!({
-                "kind": kind.name, "number": kind.calls, "sent_bytes": kind.sent, "received_bytes": kind.received,
-                "mean_ms": kind.mean_ms, "longest_ms": kind.longest_ms,
-            })
-        })
-        .collect();
     let fences: Vec<Value> = report
         .fences
         .iter()
@@ -47,17 +37,12 @@ pub fn value(report: &TapReport, command: &str) -> Value {
             })
         })
         .collect();
-    let start = &report.start;
     json!({
         "launcher": report.launcher(), "pmi": report.spoken(), "size": report.size, "nodes": report.nodes,
         "missing": report.missing, "refused": report.refused,
         "total_ms": ms(report.end_ns.saturating_sub(report.from_ns)),
-        "fences": fences, "requests": kinds,
+        "fences": fences, "requests": report.kinds, "start": report.start,
         "ranks": report.records.values().map(rank).collect::<Vec<_>>(),
-        "start": {
-            "whole_ms": start.whole_ms, "launch_ms": start.launch_ms, "fences_ms": start.moving_ms,
-            "requests_ms": start.requests_ms,
-        },
         "wireup": { "command": command },
     })
 }

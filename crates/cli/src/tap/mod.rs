@@ -65,18 +65,14 @@ pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     (!program.is_empty()).then_some(program)
 }
 
-/// The places to which the profile is written.
-struct Targets {
-    output: Option<PathBuf>,
-    json: Option<JsonTo>,
-}
-
 /// The values of the flags.
 struct Settings {
     folder: PathBuf,
     wait: Duration,
     preload: bool,
-    targets: Targets,
+    /// The places to which the profile is written.
+    output: Option<PathBuf>,
+    json: Option<JsonTo>,
 }
 
 /// `ignored`: those of SIGPIPE and SIGXFSZ that were ignored when this process began.
@@ -108,15 +104,13 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
         ));
         return become_program(&program, &arguments, &ignored);
     };
-    let Settings { folder, wait, preload, targets } = settings;
-    let refuses = if preload && place.offers.pmix { sanitizer(&program) } else { None };
-    let preload = preload && refuses.is_none();
+    let refuses = if settings.preload && place.offers.pmix { sanitizer(&program) } else { None };
+    let preload = settings.preload && refuses.is_none();
     let note = refuses
         .map(|library| format!("PMIx calls are not seen: the program needs {library}, which must be loaded first"));
-    let notes = note.into_iter().collect();
-    let keeps_stdout = targets.json == Some(JsonTo::Stdout);
-    let tap = Tap { place, program, arguments, folder, preload, notes, keeps_stdout, wait, process_ns, ignored };
-    with_launcher(tap, &targets)
+    let (folder, wait, keeps_stdout) = (settings.folder.clone(), settings.wait, settings.json == Some(JsonTo::Stdout));
+    let tap = Tap { place, program, arguments, folder, preload, keeps_stdout, wait, process_ns, ignored };
+    with_launcher(tap, note, &settings)
 }
 
 /// The sanitizer library of a program: it would end the program if another library was preloaded before it.
@@ -140,13 +134,11 @@ impl Settings {
             folder: absolute(line.last(DIR, Value::path)?.unwrap_or_else(|| PathBuf::from("."))),
             wait: Duration::from_nanos(line.one(WAIT, Value::seconds_ns)?),
             preload: !line.has(NO_PRELOAD),
-            targets: Targets {
-                output: line.last(OUTPUT, Value::path)?.map(absolute),
-                json: line.last(JSON, JsonTo::read)?.map(|to| match to {
-                    JsonTo::Stdout => JsonTo::Stdout,
-                    JsonTo::File(path) => JsonTo::File(absolute(path)),
-                }),
-            },
+            output: line.last(OUTPUT, Value::path)?.map(absolute),
+            json: line.last(JSON, JsonTo::read)?.map(|to| match to {
+                JsonTo::Stdout => JsonTo::Stdout,
+                JsonTo::File(path) => JsonTo::File(absolute(path)),
+            }),
         })
     }
 }
@@ -163,7 +155,8 @@ fn cannot_execute(program: &OsString, error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
+/// `note`: what the tap is already known not to see.
+fn with_launcher(tap: Tap, note: Option<String>, settings: &Settings) -> u8 {
     let (program, arguments, ignored) = (tap.program.clone(), tap.arguments.clone(), tap.ignored.clone());
     let ended = match wireup_tap::run(tap) {
         Ok(ended) => ended,
@@ -178,10 +171,10 @@ fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
         if let Some(problem) = &ended.problem {
             out::tell(&format!("tap: records of other ranks cannot be gathered: {problem}"));
         }
-        for note in &ended.notes {
+        for note in note.iter().chain(&ended.notes) {
             out::tell(&format!("tap: {note}"));
         }
-        publish(gathered, &command(&program, &arguments), targets);
+        publish(gathered, &command(&program, &arguments), settings);
     }
     match ended.end {
         End::Exit(code) => code,
@@ -192,11 +185,11 @@ fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
     }
 }
 
-fn publish(gathered: Gathered, command: &str, targets: &Targets) {
+fn publish(gathered: Gathered, command: &str, settings: &Settings) {
     let report = TapReport::from_gathered(gathered);
     let command = command.replacen("{N}", &report.size.to_string(), 1);
     let text = show::text(&report, &command);
-    let written = match &targets.output {
+    let written = match &settings.output {
         Some(path) => output_file::open(path, Existing::Empty, 0o666)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| out::unwritable(path, &error)),
@@ -205,7 +198,7 @@ fn publish(gathered: Gathered, command: &str, targets: &Targets) {
             Ok(())
         }
     };
-    let json = targets.json.as_ref();
+    let json = settings.json.as_ref();
     let as_json =
         json.map_or(Ok(()), |to| JsonOutput::open(to).and_then(|to| to.write(&json::value(&report, &command))));
     for problem in [written, as_json].into_iter().filter_map(Result::err) {

@@ -1,5 +1,6 @@
 //! The profile of a job's startup, computed from the records of its ranks.
 
+use serde::Serialize;
 use std::collections::BTreeMap;
 use wireup_tap::page::{FENCES_KEPT, Family};
 use wireup_tap::{Clocks, End, Gathered, Record, Spoke};
@@ -43,11 +44,15 @@ pub struct Spread {
 }
 
 /// The number and the times of all requests of one kind.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RequestTotals {
+    #[serde(rename = "kind")]
     pub name: &'static str,
+    #[serde(rename = "number")]
     pub calls: u64,
+    #[serde(rename = "sent_bytes")]
     pub sent: u64,
+    #[serde(rename = "received_bytes")]
     pub received: u64,
     pub mean_ms: f64,
     pub longest_ms: f64,
@@ -81,12 +86,13 @@ pub struct TapReport {
 
 /// The start in milliseconds: until the last fence ended, or without fences until the last request before finalize was
 /// answered.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Start {
     pub whole_ms: f64,
     /// Time until the last rank's program was executed.
     pub launch_ms: f64,
     /// Time in fences after the last rank had entered: the exchange itself, without waiting for late ranks.
+    #[serde(rename = "fences_ms")]
     pub moving_ms: f64,
     /// The median rank's time in other requests.
     pub requests_ms: f64,

@@ -165,9 +165,6 @@ pub struct Case {
 
 impl Case {
     /// The case of this name, on `hosts` if there are any; `shell` is used unless the name contains a shell.
-    ///
-    /// # Errors
-    /// The text says what is wrong with the name.
     pub fn named(name: &str, hosts: &[String], shell: &str) -> Result<Case, String> {
         let (name_here, shell) = name.split_once('@').unwrap_or((name, shell));
         let known = || WORKS.map(|work| work.name).join(", ");

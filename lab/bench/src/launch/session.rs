@@ -103,9 +103,6 @@ impl RunningSession {
     }
 
     /// Ends the session or virtual machine.
-    ///
-    /// # Errors
-    /// The session or virtual machine did not end properly.
     pub fn end(mut self) -> Result<(), Failure> {
         self.take_down()
     }

@@ -175,9 +175,6 @@ impl Surroundings<'_> {
     }
 
     /// Checks that every host answers and sees the test programs.
-    ///
-    /// # Errors
-    /// The messages of the remote shells about hosts that do not answer or do not see the programs.
     pub fn reach(&self, remote: &Remote) -> Result<(), Failure> {
         let seen = self.bench.scratch.program("true");
         let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());

@@ -18,7 +18,7 @@ use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, together};
 use crate::leftovers;
-use crate::net::address_of;
+use crate::remote::address_of;
 use crate::samples::{Measures, WARM_UP, rate, seconds};
 
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Virtual nodes of this machine, an agent each.").or("16");

@@ -27,7 +27,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, AgentTransport, Secret};
 use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 
-use crate::net::random;
+use crate::remote::random;
 
 /// The first argument of a process on the path of a message; the arguments FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS
 /// follow it. HOW is `tcp` or `ucx`, or for a bare connection the address of process 1.
@@ -256,9 +256,6 @@ impl Process {
     }
 
     /// Waits for frames, and returns them.
-    ///
-    /// # Errors
-    /// A link is lost, or no frame arrives in time.
     fn frames(&mut self) -> Result<Vec<(LinkId, Frame)>, String> {
         let until = Instant::now() + WAIT_MAX;
         while self.received.is_empty() {
@@ -270,8 +267,6 @@ impl Process {
         Ok(std::mem::take(&mut self.received))
     }
 
-    /// # Errors
-    /// A link could not be made, or is lost.
     fn turn(&mut self) -> Result<(), String> {
         self.end.turn(TURN).map_err(text)?;
         for input in self.end.inputs.drain(..) {

@@ -29,9 +29,6 @@ pub const MEMORY: &str = "/dev/shm";
 const AGENTS: [&str; 2] = ["wireup", "wireup-session"];
 
 /// Runs a helper process; `args`: the arguments after `WORD`.
-///
-/// # Errors
-/// The folder cannot be created, or the input cannot be read.
 pub fn run(args: &[OsString]) -> io::Result<()> {
     let name = args.first().ok_or_else(|| io::Error::other("wireup bench stage starts it itself"))?;
     let mut host = Host::create(Path::new(MEMORY).join(name))?;

@@ -18,9 +18,6 @@ const HELLO_MAX: Duration = Duration::from_secs(2);
 
 /// Starts a relay in a thread, which ends with its stream; returns its port. The relays below must have been started
 /// before.
-///
-/// # Errors
-/// The relay cannot connect to a relay below it.
 pub fn start(secret: &str, file: PathBuf, below: &[&str]) -> io::Result<u16> {
     let (mut below, secret) = (call(secret, below)?, secret.to_owned());
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -37,9 +34,6 @@ pub fn start(secret: &str, file: PathBuf, below: &[&str]) -> io::Result<u16> {
 
 /// Sends a file to a relay. Returns the number of relays that have the file, the number of bytes, and the time (s) from
 /// the first byte until all have answered.
-///
-/// # Errors
-/// A connection or the file fails, or a relay has not received everything.
 pub fn send(file: &Path, secret: &str, to: &str) -> io::Result<([u64; 2], f64)> {
     let (mut below, mut input, begin) = (call(secret, &[to])?, File::open(file)?, Instant::now());
     Ok((pass_on(&mut input, &mut below, None)?, begin.elapsed().as_secs_f64()))

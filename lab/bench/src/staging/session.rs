@@ -31,7 +31,6 @@ pub fn ask(hosts: &mut Remotes, index: usize, order: &str) -> Result<String, Fai
     }
 }
 
-/// All agents on all hosts and on this machine.
 fn agents(hosts: &mut Remotes) -> Result<Agents, Failure> {
     let mut told = vec![(None, host::agents())];
     for index in 0..hosts.all.len() {

@@ -40,9 +40,6 @@ pub struct Tree {
 
 impl Tree {
     /// Creates the tree in `folder`.
-    ///
-    /// # Errors
-    /// This machine has not enough files, or the user has interrupted.
     pub fn make(
         kind: &'static str,
         bytes: u64,

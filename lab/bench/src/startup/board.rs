@@ -46,7 +46,6 @@ pub struct Board {
 }
 
 impl Board {
-    /// Creates a board for one job.
     pub fn create(job_size: u32) -> io::Result<Board> {
         let file = File::from(memfd_create("bench-board", MemfdFlags::CLOEXEC)?);
         file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;

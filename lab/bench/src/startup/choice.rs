@@ -33,9 +33,6 @@ pub struct Choice {
 
 impl Choice {
     /// Reads the choice from the command line; `ranks`: the job sizes if the line names none.
-    ///
-    /// # Errors
-    /// The command line is wrong.
     pub fn read(line: &Line, ranks: &[u32]) -> Result<Choice, Error> {
         let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
         // Keys contain the rank, which has at most five digits.
@@ -52,9 +49,6 @@ impl Choice {
     }
 
     /// Jobs of these sizes, which must fill their nodes.
-    ///
-    /// # Errors
-    /// A job does not fill its nodes.
     pub fn layouts(&self, sizes: Vec<u32>) -> Result<Vec<Layout>, Error> {
         match sizes.iter().find(|size| *size % self.ppn.min(**size) != 0) {
             Some(ranks) => {

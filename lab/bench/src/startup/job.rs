@@ -35,17 +35,14 @@ const SALTS_PER_STEP: u32 = 1 << 16;
 /// How a job is started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
-    pub wireup: PathBuf,
+    /// The command line of `wireup run` up to the program.
+    run: Vec<OsString>,
     /// Path of the libpmi2 that ranks load; libwireup lies in the same folder.
     pub library: PathBuf,
     /// The ranks run `programs/groups.c` with libwireup and this engine; `None`: they run `programs/startup.c` with
     /// libpmi2.
     pub engine: Option<&'static str>,
     pub layout: Layout,
-    /// Arguments of `wireup run` that choose the nodes; `None`: virtual nodes of this machine.
-    pub nodes: Option<Vec<String>>,
-    /// Further arguments of `wireup run`.
-    pub extra: Vec<String>,
     /// Time limit of the whole job.
     pub limit: Duration,
 }
@@ -56,15 +53,19 @@ const LIBRARY: &str = "libpmi2.so.0.0.0";
 const LIMIT_S: u64 = 600;
 
 impl Launch {
-    /// A job whose ranks exchange by libpmi2.
-    ///
-    /// # Errors
-    /// No wireup or no library was found.
+    /// A job on virtual nodes of this machine whose ranks exchange by libpmi2.
     pub fn new(bench: &Bench, layout: Layout) -> Result<Launch, Problem> {
-        let wireup = bench.wireup()?;
-        let library = library(bench, &wireup)?;
-        let (extra, limit) = (bench.wireup_args.clone(), bench.limit_or(LIMIT_S));
-        Ok(Launch { wireup, library, engine: None, layout, nodes: None, extra, limit })
+        Launch::on(bench, layout, None)
+    }
+
+    /// A job as for `new`, on the nodes that these arguments of `wireup run` choose.
+    pub fn on(bench: &Bench, layout: Layout, nodes: Option<Vec<String>>) -> Result<Launch, Problem> {
+        // A PMI must be selected: the clients load their library by dlopen, so wireup cannot see which library they
+        // use. Without a PID namespace the pids that clients report, by which their memory is read, are the same here.
+        let virtual_nodes = if nodes.is_some() { 1 } else { layout.node_count };
+        let run = bench.wireup_run(layout.job_size(), virtual_nodes, layout.ppn, "--pmi=simple --contain=none")?;
+        let (library, limit) = (library(bench)?, bench.limit_or(LIMIT_S));
+        Ok(Launch { run, library, engine: None, layout, limit }.with(nodes.unwrap_or_default()))
     }
 
     /// This job with ranks that exchange by libwireup, with this engine.
@@ -74,7 +75,7 @@ impl Launch {
 
     /// This job with further arguments of `wireup run`.
     pub fn with(mut self, words: impl IntoIterator<Item = String>) -> Launch {
-        self.extra.extend(words);
+        self.run.extend(words.into_iter().map(OsString::from));
         self
     }
 
@@ -84,18 +85,7 @@ impl Launch {
 
     /// The command line that starts `program` as the ranks of the job.
     pub fn argv(&self, program: Vec<OsString>) -> Vec<OsString> {
-        // A PMI must be selected: the clients load their library by dlopen, so wireup cannot see which library they
-        // use. Without a PID namespace the pids that clients report, by which their memory is read, are the same here.
-        let mut words: Vec<String> = ["run", "--pmi=simple", "--contain=none"].map(String::from).into();
-        words.push(format!("-n={}", self.layout.job_size()));
-        match &self.nodes {
-            Some(nodes) => words.extend(nodes.iter().cloned()),
-            None if self.layout.node_count > 1 => words.push(format!("--virtual-nodes={}", self.layout.node_count)),
-            None => {}
-        }
-        words.extend(self.extra.iter().cloned());
-        let words = words.into_iter().map(OsString::from);
-        std::iter::once(self.wireup.clone().into()).chain(words).chain(program).collect()
+        [&self.run[..], &program].concat()
     }
 
     /// The command line of the ranks' program, which waits at the gate; the paths lead to the board and the fifos.
@@ -112,16 +102,14 @@ impl Launch {
 
 /// The library that clients load: the library that the user names, or the library near the launcher or near this
 /// program.
-///
-/// # Errors
-/// No library was found.
-pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
+fn library(bench: &Bench) -> Result<PathBuf, Problem> {
+    let wireup = bench.wireup()?;
     let near = |program: &Path| {
         let folder = program.parent()?;
         [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)].into_iter().find(|path| path.is_file())
     };
     let named = bench.line.last(LIBRARY_FLAG, Value::path)?;
-    let found = named.or_else(|| near(wireup)).or_else(|| near(&wireup_near()?));
+    let found = named.or_else(|| near(&wireup)).or_else(|| near(&wireup_near()?));
     let missing = || {
         let folder = wireup.display();
         wrong(format!(

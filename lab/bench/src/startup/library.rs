@@ -109,15 +109,14 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
         bench.absent("mpich", format!("no {}: see --mpi-first-use", mpi.display()));
         turns.retain(|turn| turn.what.0 != Ranks::Mpich);
     }
-    bench.turns(&turns, |&(ranks, what, layout), _| {
-        first_use(bench, Launch { layout, ..launch.clone() }, ranks, what, &mpi)
-    });
+    bench.turns(&turns, |&(ranks, what, layout), _| first_use(bench, layout, ranks, what, &mpi));
     Ok(())
 }
 
 /// Runs a whole job whose ranks append a line to a file when their first use has completed; `programs/from_exec.c`
 /// starts the ranks and records the time of the exec.
-fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
+fn first_use(bench: &Bench, layout: Layout, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
+    let launch = Launch::new(bench, layout).map_err(wrong)?;
     let stamps = bench.scratch.empty_file("first-use-stamps")?;
     let library = match ranks {
         Ranks::Wireup | Ranks::InstantOn => Some(launch.groups_library()),
@@ -128,11 +127,11 @@ fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path
     let program = if ranks == Ranks::Mpich { mpi.to_owned() } else { bench.scratch.program("first_use") };
     let mut argv: Vec<OsString> = vec![bench.scratch.program("from_exec").into(), program.into(), what.into()];
     argv.extend(library.into_iter().chain([stamps.clone()]).map(OsString::from));
-    let ppn = format!("--env={PPN}={}", launch.layout.ppn);
+    let ppn = format!("--env={PPN}={}", layout.ppn);
     let instant = (ranks == Ranks::InstantOn).then(|| "--instant-on".to_owned());
     let launch = launch.with([ppn].into_iter().chain(instant));
     bench.run(launch.argv(argv), launch.limit)?;
-    evaluate(&fs::read_to_string(stamps)?, launch.layout.job_size())
+    evaluate(&fs::read_to_string(stamps)?, layout.job_size())
 }
 
 /// Parses a line of each rank: rank, and the times of exec, `main` and the end of its first use (ns of

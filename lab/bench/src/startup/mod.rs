@@ -150,9 +150,6 @@ fn count_bytes(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str) -
 /// The payload that one exchange of the whole job has brought into its nodes, from the trace that `wireup run --profile
 /// FILE` writes, per value of the job. Over all links: the worst node and the mean; then the worst node for each kind
 /// of link: from children, from the parent, direct.
-///
-/// # Errors
-/// The text is not a trace, or lacks a node.
 fn traffic(text: &str, layout: Layout) -> Result<Measures, Failure> {
     let value: Json = serde_json::from_str(text).map_err(|error| wrong(format!("trace: {error}")))?;
     let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);

@@ -1,12 +1,10 @@
 //! `wireup bench` with few rounds: all values are there, and nothing is left behind. Times are not checked.
 
-mod link;
 mod page;
 mod progress;
 mod results;
-mod spawn;
 mod stage;
-mod startup;
+mod values;
 
 use std::ffi::OsStr;
 use wireup_e2e::{Run, wireup};

@@ -43,16 +43,12 @@ pub fn facts() -> Facts {
 fn well(host: &str, neighbour: &str) -> Seen {
     Seen {
         host: host.into(),
-        missing: Vec::new(),
-        problem: None,
-        said: Vec::new(),
         facts: Some(facts()),
         clock_ns: (99 * SECOND_NS, 101 * SECOND_NS),
         back: Some(Back { address: [10, 0, 0, 254].into(), took_ns: 400_000, failed: String::new() }),
         onward: Some(Ok(())),
         neighbour: Some(neighbour.into()),
-        sent: false,
-        retried: None,
+        ..Seen::default()
     }
 }
 

@@ -2,10 +2,7 @@
 
 mod each_node;
 mod flux;
-mod grid_engine;
-mod lsf;
-mod pbs;
-mod repeated;
+mod host_lists;
 mod schedulers;
 mod slurm;
 

@@ -12,14 +12,15 @@
 //! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information
 //! that cannot be understood is an error; it does not count as "no batch system".
 
-use super::{Allocation, Env, each_node, flux, grid_engine, lsf, pbs, slurm};
+use super::{Allocation, Env, each_node, flux, host_lists, slurm};
 
 /// The allocation that this process is in.
 ///
 /// # Errors
 /// The information from a batch system is not valid.
 pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
-    let detectors = [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect, each_node::detect];
+    let detectors =
+        [flux::detect, slurm::detect, host_lists::pbs, host_lists::lsf, host_lists::grid_engine, each_node::detect];
     for detect in detectors {
         if let Some(allocation) = detect(env)? {
             return Ok(Some(allocation));

@@ -2,12 +2,11 @@
 
 use super::super::closure::{Closure, Search, closure, closure_of_library, rpath};
 use super::super::elf::{Content, Dynamic};
-use super::found::Found;
 use super::links::Links;
-use super::need::{Error, LeftOut, NeedKind, Needs};
+use super::need::{Error, Found, LeftOut, NeedKind, Needs};
+use super::python::{self, Python};
 use super::ranks::Ranks;
-use super::system::System;
-use super::{folder, python, script};
+use super::{folder, script};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -15,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use wireup_stage::digests::Digests;
-use wireup_stage::set::Listings;
+use wireup_stage::set::{Listings, list_with};
 
 /// Interpreters that are scripts themselves: the kernel follows no more.
 const SCRIPTS_MAX: usize = 5;
@@ -29,22 +28,25 @@ const PLUGINS: [(&str, &[&str]); 5] = [
 ];
 const OPEN_MPI: &[&str] = &["openmpi", "../share/openmpi", "../etc/openmpi-mca-params.conf"];
 const NAMED: &str = "named by --stage-also";
+const ENVIRONMENT: &str = "the Python environment";
 
 pub struct Collector<'a> {
-    pub(super) ranks: Ranks<'a>,
+    ranks: Ranks<'a>,
     search: Search<'a>,
     /// Digests of files, and lists of what was in folders, from earlier runs.
-    pub(super) digests: &'a Digests,
-    pub(super) system: System<'a>,
-    pub(super) links: Links,
+    digests: &'a Digests,
+    is_network: &'a dyn Fn(&Path) -> bool,
+    /// The answers of `is_network`, by path.
+    on_network: HashMap<PathBuf, bool>,
+    links: Links,
     pub found: Found,
     /// The paths that were followed, each with the file at its end; `None`: there is none that can be staged.
     added: HashMap<PathBuf, Option<PathBuf>>,
     /// The contents of folders that were looked through.
-    pub(super) listings: Listings,
+    listings: Listings,
     /// Folders whose libraries were examined for the files that they need; `true`: the programs in the folder were
     /// examined too.
-    pub(super) examined: HashMap<PathBuf, bool>,
+    examined: HashMap<PathBuf, bool>,
 }
 
 impl<'a> Collector<'a> {
@@ -58,7 +60,8 @@ impl<'a> Collector<'a> {
             ranks,
             search,
             digests,
-            system: System::new(is_network),
+            is_network,
+            on_network: HashMap::new(),
             links: Links::default(),
             found: Found::default(),
             added: HashMap::new(),
@@ -95,7 +98,7 @@ impl<'a> Collector<'a> {
         self.found.finish(self.listings, |name| self.search.memo.has_soname(name))
     }
 
-    pub(super) fn add(&mut self, path: &Path, why: &str) -> Result<Option<PathBuf>, Error> {
+    fn add(&mut self, path: &Path, why: &str) -> Result<Option<PathBuf>, Error> {
         self.add_way(path, why, false)
     }
 
@@ -136,11 +139,11 @@ impl<'a> Collector<'a> {
         };
         for link in way.links {
             let folder = link.parent().unwrap_or(Path::new("/"));
-            if !self.system.has(&link, folder) {
+            if !self.is_of_node(&link, folder) {
                 self.found.add_need(link, NeedKind::Link, &format!("symbolic link on the way to {}", path.display()));
             }
         }
-        if !by_user && self.system.has(&way.end, &way.end) {
+        if !by_user && self.is_of_node(&way.end, &way.end) {
             self.found.leave_out(&way.end, LeftOut::OfTheNode);
         } else {
             self.found.add_need(way.end.clone(), kind, why);
@@ -242,7 +245,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds what a library or program needs that is itself staged for another reason.
-    pub(super) fn add_needs_of_file(&mut self, path: &Path, end: &Path) -> Result<(), Error> {
+    fn add_needs_of_file(&mut self, path: &Path, end: &Path) -> Result<(), Error> {
         match self.search.memo.content(end) {
             Content::Dynamic(dynamic) if is_program(path, &dynamic) => {
                 self.add_needs_of(path, end, Content::Dynamic(dynamic), &[], 1)
@@ -251,6 +254,118 @@ impl<'a> Collector<'a> {
             Content::Script if is_executable(end) => self.add_needs_of(path, end, Content::Script, &[], 1),
             Content::Script | Content::Static(_) | Content::Other => Ok(()),
         }
+    }
+
+    /// Whether each node has a file itself: it lies in a system folder that is not on a network file system. `asked`: the
+    /// path whose file system counts.
+    fn is_of_node(&mut self, path: &Path, asked: &Path) -> bool {
+        let is_network = self.is_network;
+        is_system(path) && !*self.on_network.entry(asked.to_owned()).or_insert_with(|| is_network(asked))
+    }
+
+    fn add_python(&mut self, path: &Path, end: &Path, arguments: &[Vec<u8>]) -> Result<(), Error> {
+        let python = Python::find(path, end);
+        if python.folders.is_empty() {
+            self.found.lack(format!("the library folder of {} was not found", path.display()));
+        }
+        if let Some(venv) = &python.venv {
+            self.add_venv(venv)?;
+        }
+        for folder in &python.folders {
+            self.add_folder(folder, ENVIRONMENT)?;
+        }
+        for folder in self.packages_of_user(&python) {
+            self.add_folder(&folder, "Python packages of the user")?;
+        }
+        let listed = self.ranks.variable("PYTHONPATH").unwrap_or_default();
+        for entry in listed.split(|&byte| byte == b':').filter(|_| !listed.is_empty()) {
+            let entry = self.ranks.cwd.join(OsStr::from_bytes(entry));
+            if entry.is_dir() {
+                self.add_folder(&entry, "in PYTHONPATH")?;
+            } else if entry.is_file() {
+                self.add(&entry, "in PYTHONPATH")?;
+            }
+        }
+        let Some(script) = python::script(arguments, self.ranks.cwd) else { return Ok(()) };
+        if script.is_dir() {
+            return self.add_folder(&script, &format!("script of {}", name_of(path)));
+        }
+        if python::has_modules_beside(&script) {
+            let script = script.display();
+            self.found.remark(format!("modules next to {script} are staged only with --stage-also"));
+        }
+        self.add(&script, &format!("script of {}", name_of(path))).map(drop)
+    }
+
+    /// Adds a virtual environment; only Python's part of it if the ranks start in it.
+    fn add_venv(&mut self, venv: &Path) -> Result<(), Error> {
+        if !self.ranks.start_in(venv) {
+            return self.add_folder(venv, ENVIRONMENT);
+        }
+        for name in ["lib", "lib64"].iter().filter(|name| venv.join(name).is_dir()) {
+            self.add_folder(&venv.join(name), ENVIRONMENT)?;
+        }
+        self.add(&venv.join(python::CONFIG), ENVIRONMENT).map(drop)
+    }
+
+    fn packages_of_user(&self, python: &Python) -> Vec<PathBuf> {
+        if !python.reads_home || self.ranks.path_in("PYTHONNOUSERSITE").is_some() {
+            return Vec::new();
+        }
+        let base = self.ranks.path_in("PYTHONUSERBASE").or_else(|| Some(self.ranks.path_in("HOME")?.join(".local")));
+        let folders =
+            base.into_iter().flat_map(|base| python.names.iter().map(move |name| base.join("lib").join(name)));
+        folders.map(|folder| folder.join("site-packages")).filter(|folder| folder.is_dir()).collect()
+    }
+
+    /// Adds a whole folder, with what the files in it need. A folder that the ranks start in is left out: what they
+    /// write there would stay in the node's copy.
+    fn add_folder(&mut self, folder: &Path, why: &str) -> Result<(), Error> {
+        if self.ranks.start_in(folder) {
+            self.found.leave_out(folder, "ranks start in it, and files written there would stay in the node's copy");
+            return Ok(());
+        }
+        let Some(end) = self.add(folder, why)? else { return Ok(()) };
+        if self.found.is_needed(&end) { self.add_needs_of_folder(&end, false) } else { Ok(()) }
+    }
+
+    fn add_needs_of_folder(&mut self, folder: &Path, with_programs: bool) -> Result<(), Error> {
+        // The folder may have been examined already: each script of an environment leads to the environment's folder.
+        let known = self.examined.get(folder).copied();
+        if known.is_some_and(|programs_too| programs_too || !with_programs) {
+            return Ok(());
+        }
+        self.examined.insert(folder.to_owned(), with_programs);
+        let listing = self.listings.remove(folder).unwrap_or_else(|| list_with(folder, self.digests));
+        let contents = folder::contents(folder, &listing, with_programs);
+        self.listings.insert(folder.to_owned(), listing);
+        for unreadable in &contents.unreadable {
+            self.found.leave_out(unreadable, "cannot be read");
+        }
+        if contents.is_cut {
+            self.found.remark(format!("{} has too many files to examine them all", folder.display()));
+        }
+        for file in contents.libraries.iter().chain(&contents.programs) {
+            self.found.add_name_in_folder(name_of(file));
+            self.add_needs_of_file(file, file)?;
+        }
+        for link in contents.links {
+            // Dangling links are copied as they are.
+            let Ok(way) = self.links.follow(&link) else { continue };
+            if way.end.starts_with(folder) {
+                self.found.add_name_in_folder(name_of(&link));
+            } else if way.end.is_dir() {
+                if !self.is_of_node(&way.end, &way.end) {
+                    self.found.add_led_out(link, way.end);
+                }
+            } else if let Some(end) = self.add(&link, &format!("a link in {} leads to it", folder.display()))?
+                && folder::is_library(&link)
+            {
+                self.found.add_name_in_folder(name_of(&link));
+                self.add_needs_of_file(&link, &end)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -274,6 +389,29 @@ fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
 }
 
-pub(super) fn name_of(path: &Path) -> String {
+pub fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Whether a path lies in one of the system's folders: `/usr` without `/usr/local`, `/lib`, `/lib64`, `/bin`, `/sbin`,
+/// `/etc`.
+fn is_system(path: &Path) -> bool {
+    let mut names = path.iter().skip(1).map(OsStr::as_bytes);
+    match names.next().unwrap_or_default() {
+        b"usr" => names.next() != Some(b"local"),
+        b"bin" | b"sbin" | b"etc" | b"lib" | b"lib32" | b"lib64" | b"libx32" => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_folders_are_recognized() {
+        let system = |path: &str| is_system(Path::new(path));
+        assert!(system("/usr/bin/env") && system("/lib64/x") && system("/lib") && system("/etc/ld.so.cache"));
+        assert!(!system("/usr/local/bin/x") && !system("/opt/usr/x") && !system("/library/x") && !system("/"));
+    }
 }

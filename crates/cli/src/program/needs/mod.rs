@@ -14,21 +14,18 @@
 //! opens by names of its own are not found.
 
 mod collector;
-mod environment;
 mod folder;
-mod found;
 mod links;
 pub mod need;
 mod python;
 mod ranks;
 mod script;
-mod system;
 #[cfg(test)]
 mod tests;
 
-use super::closure::{Memo, Search, expand};
+use super::closure::{Memo, Search};
 use super::ld_cache::LdCache;
-use super::{path, variable};
+use super::path;
 use crate::stage::{cache_file, digests};
 use collector::Collector;
 use need::{Error, Needs};
@@ -77,7 +74,8 @@ fn needs_on(
 ) -> Result<Needs, Error> {
     let cache = LdCache::default();
     let program = path(app, env);
-    let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
+    let search = Search::of_ranks(app, env, program.as_deref(), &cache);
+    let search = Search { all: true, memo: memo.clone(), ..search };
     let mut collector = Collector::new(Ranks::new(app, env), search, digests, &is_network);
     match &program {
         Some(program) if program.is_dir() => collector.found.leave_out(program, "the program is a folder"),
@@ -91,25 +89,4 @@ fn needs_on(
         collector.add_named(pattern)?;
     }
     Ok(collector.finish())
-}
-
-/// The places in which the ranks' loader looks for the libraries of a program.
-fn search<'a>(app: &'a AppSpec, env: &[Vec<u8>], program: Option<&Path>, cache: &'a LdCache) -> Search<'a> {
-    let text = |name| variable(name, app, env).map(|value| String::from_utf8_lossy(value).into_owned());
-    let cwd = Path::new(OsStr::from_bytes(&app.cwd));
-    let program = program.and_then(|path| path.canonicalize().ok()).unwrap_or_default();
-    let origin = program.parent().unwrap_or(Path::new("/"));
-    // An empty part of `LD_LIBRARY_PATH` stands for the working directory of the ranks.
-    let folders = text("LD_LIBRARY_PATH").filter(|value| !value.is_empty()).unwrap_or_default();
-    let folders = folders.split([':', ';']).filter(|_| !folders.is_empty());
-    let preload = text("LD_PRELOAD").unwrap_or_default();
-    Search {
-        library_path: folders.flat_map(|folder| expand(folder, origin)).map(|folder| cwd.join(folder)).collect(),
-        preload: preload.split([':', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-        rpath: Vec::new(),
-        cwd,
-        cache,
-        all: true,
-        memo: Rc::default(),
-    }
 }

@@ -3,11 +3,11 @@
 use super::collector::name_of;
 use super::need::{LeftOut, Need, NeedKind, Remark};
 use super::*;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
-use std::time::Instant;
 
 /// A folder that is removed at the end of a test.
 struct Folder {
@@ -260,6 +260,20 @@ fn system_files_are_staged_only_from_the_network() {
 }
 
 #[test]
+fn a_file_system_is_examined_once_for_each_path() {
+    let asked = RefCell::new(Vec::new());
+    let is_network = |path: &Path| {
+        asked.borrow_mut().push(path.to_owned());
+        true
+    };
+    let bash = app(&["/bin/bash"], Path::new("/"));
+    needs_on(&bash, &[], &[], &Rc::default(), &Digests::default(), is_network).expect("no loops");
+    let asked = asked.into_inner();
+    let different: BTreeSet<&PathBuf> = asked.iter().collect();
+    assert!(different.len() == asked.len() && asked.len() > 1, "{asked:?}");
+}
+
+#[test]
 fn programs_with_rights_of_their_own_are_refused() {
     let folder = Folder::new();
     for (mode, rights) in [(0o4755, "set-user-ID"), (0o2755, "set-group-ID")] {
@@ -406,19 +420,4 @@ fn what_extension_modules_need_from_outside_is_staged() {
     assert_eq!(why(&found, &folder.path("mpi/libmpi.so")), Some(("library of libmodule.so", NeedKind::File)));
     let leads = format!("a link in {} leads to it", lib.display());
     assert_eq!(why(&found, &folder.path("elsewhere.so")), Some((leads.as_str(), NeedKind::File)));
-}
-
-/// Prints what a few programs need and how long it takes to find out: `cargo test needs_of -- --ignored --nocapture`,
-/// with the programs in `WIREUP_NEEDS_OF`, separated by colons.
-#[test]
-#[ignore = "prints a list for people"]
-fn needs_of_programs() {
-    let programs = std::env::var("WIREUP_NEEDS_OF").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
-    let variables: Vec<Vec<u8>> =
-        std::env::vars().map(|(name, value)| format!("{name}={value}").into_bytes()).collect();
-    for program in programs.split(':') {
-        let start = Instant::now();
-        let found = needs(&app(&[program], Path::new("/")), &variables, &[]).expect("no loops");
-        println!("{program}: {:?}, {:#?}", start.elapsed(), found);
-    }
 }

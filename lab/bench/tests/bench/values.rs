@@ -1,13 +1,15 @@
-//! `wireup bench exchange` on tiny jobs: all values are there, and those that can be known are right.
+//! `wireup bench exchange`, `p2p`, `coll` and `spawn` on tiny jobs: all values are there, and those that can be known are
+//! right.
 
 use crate::bench;
 use crate::results::{Lines, Results};
 use wireup_bench::startup::scheme::SCHEMES;
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
+use xtask::layout;
 use xtask::programs::Flavour;
 
-fn run(name: &str, words: &str) -> Lines {
+fn exchange(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
     let library = folder().join(xtask::libraries::file("pmi2"));
     let words = format!("exchange --library {} {words} {}", library.display(), results.json());
@@ -17,7 +19,7 @@ fn run(name: &str, words: &str) -> Lines {
 
 #[test]
 fn exchange_bench_measures_every_scheme() {
-    let lines = run(
+    let lines = exchange(
         "exchange",
         "--ranks 8,12 --ppn 4 --rounds 1 --repeat 2 --bytes-ranks 16 --memory 2x2 --part times,bytes,memory",
     );
@@ -41,7 +43,7 @@ fn exchange_bench_measures_every_scheme() {
 #[test]
 fn the_library_is_timed_beside_what_it_replaces() {
     let Some(mpi) = program(Flavour::Mpich5, "firstuse") else { return };
-    let lines = run("library", &format!("--part library --rounds 1 --mpi-first-use {}", mpi.display()));
+    let lines = exchange("library", &format!("--part library --rounds 1 --mpi-first-use {}", mpi.display()));
     lines.expect(&["barrier-peers", "bare-8-bytes"], "part=barrier of 2,ranks=2", &["time"]);
     lines.expect(&["barrier-agents", "fence-alone"], "part=barrier of agents,ranks=64", &["time"]);
     lines.expect(&["wu-open", "pmi2-init"], "part=joining,ranks=256", &["join-max"]);
@@ -59,4 +61,47 @@ fn a_dry_run_prints_the_plan() {
     };
     assert!(has("text-fence", "ranks 2048") && has("text-get-all", "ranks 16"), "{outcome}");
     assert!(!has("text-get-all", "ranks 2048"), "{outcome}");
+}
+
+fn links(name: &str, words: &str, contestants: &[&str], sizes: &[u32]) {
+    let results = Results::of(name);
+    let words = format!("{words} --rounds 1 --iterations-small 5 --iterations-large 2 {}", results.json());
+    bench(&words).succeed();
+    for size in sizes {
+        results.lines().expect(contestants, &format!("bytes={size},fanout=2"), &["latency", "mean", "bandwidth"]);
+    }
+}
+
+#[test]
+fn p2p_bench_measures_every_transport_and_size() {
+    let words = "p2p --nodes 3 --fanout 2 --sizes 8,100000 --only bare,tcp,tree";
+    links("p2p", words, &["bare TCP", "tcp", "tree"], &[8, 100_000]);
+}
+
+#[test]
+fn coll_bench_measures_every_scheme_and_size() {
+    let words = "coll --nodes 5 --fanout 2 --sizes 8,60000 --only tree,ring/tcp,ring/tree,log/tcp,log/tree";
+    links("coll", words, &["tree", "ring/tcp", "ring/tree", "log/tcp", "log/tree"], &[8, 60_000]);
+}
+
+#[test]
+fn spawn_bench_measures_every_quantity_under_both_launchers() {
+    let Some(program) = program(Flavour::Mpich5, "spawning") else { return };
+    let results = Results::of("spawn");
+    let words = format!(
+        "spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 \
+         --times 30 {}",
+        program.display(),
+        results.json()
+    );
+    bench(&words).cwd(&layout::root()).succeed();
+    let lines = results.lines();
+    let hydra = "hydra-5.0.2";
+    lines.expect(&["wireup", hydra], "part=call,mpi=mpich", &["call", "first-runs", "last-runs", "children", "rest"]);
+    lines.expect(&["vfork"], "part=call,mpi=mpich", &["first-runs", "last-runs"]);
+    for launcher in ["wireup", hydra] {
+        // There is one value for each tenth of the calls.
+        assert_eq!(lines.values(launcher, "part=many,mpi=mpich", "call").len(), 10);
+        assert!(!lines.values(launcher, "part=many,mpi=mpich", "memory").is_empty());
+    }
 }
