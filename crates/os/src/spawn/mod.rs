@@ -21,13 +21,12 @@
 
 mod child;
 mod find;
-mod limits;
 mod pool;
 mod program;
 mod raw;
 
+pub use child::Limits;
 pub use find::{FindError, candidates, check_directory, find_program, is_program};
-pub use limits::Limits;
 pub use pool::{Executed, Spawner};
 pub use program::Program;
 
