@@ -3,7 +3,7 @@
 //! | subject | modules |
 //! | --- | --- |
 //! | waiting and time | [`reactor`] (epoll), [`clock`] |
-//! | processes | [`spawn`], [`process`], [`inherit`], [`pty`], [`bind`] (cpus of ranks), [`cpu`] |
+//! | processes | [`spawn`], [`process`], [`inherit`], [`pty`], [`bind`] (cpus of ranks) |
 //! | sockets | [`socket`], [`local`] (Unix sockets with names), [`tcp_peer`] (which user has the other end) |
 //! | networks | [`interfaces`], [`reserved`] (ports) |
 //! | files | [`files`], [`output_file`], [`own_directory`], [`host_file`] |
@@ -21,7 +21,6 @@ pub mod bind;
 pub mod build_id;
 pub mod c_library;
 pub mod clock;
-pub mod cpu;
 pub mod files;
 pub mod host_file;
 pub mod inherit;

@@ -12,7 +12,7 @@
 //!                              └── idle, with a PMIx server, which has ended, or is not wanted any more
 //! ```
 //!
-//! One idle keeper may have started a PMIx server process ahead, for the next job that ranks spawn (`pmix/standby`).
+//! One idle keeper may have started a PMIx server process ahead, for the next job that ranks spawn (`pmix`).
 //!
 //! A keeper that has served a job or started a PMIx server has called `setsid`, or leads a process group in the agent's
 //! session (see `keeper`). This cannot be undone, so the keeper then serves only jobs that need the same kind of

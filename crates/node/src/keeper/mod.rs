@@ -43,26 +43,20 @@ mod channel;
 mod directories;
 pub mod forker;
 pub mod leaving;
-mod plan;
 mod preload;
 mod processes;
 mod protocol;
-mod redirected;
 mod serve;
 mod staged;
-mod stops;
-mod streams;
-mod sweep;
-
-pub use directories::clear;
-pub use plan::cpus_of_ranks;
-pub use protocol::{
-    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
-};
 
 use channel::{Flushed, Inbox, Outbox};
+pub use directories::clear;
 use forker::ENTER_MAX;
 use leaving::{LEAVE_MAX, Leaving};
+pub use protocol::{
+    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind,
+    cpus_of_ranks, is_server,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::process::PidNamespace;
@@ -70,7 +64,7 @@ use wireup_os::socket;
 use wireup_proto::io::KernelSession;
 
 const _: () =
-    assert!(sweep::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
+    assert!(serve::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
 
 /// The agent's side of a keeper. Dropping this value closes the socket; the keeper then kills all of its processes and
 /// exits.

@@ -6,7 +6,7 @@
 //! wait here: a limited number of connections, for a limited time.
 
 use crate::agent::token::Token;
-use crate::transport::pause::Pause;
+use crate::transport::listener::Pause;
 use bytes::Bytes;
 use rustix::io::{Errno, retry_on_intr};
 use std::collections::BTreeMap;

@@ -4,12 +4,11 @@
 //! [`Task`] and a flag of the spawner, writes two words of the task and makes raw system calls. All signals are blocked
 //! until its last step but one.
 
-use super::program::{Execution, SHELL};
+use super::program::{Execution, One, SHELL};
 use super::raw::syscall;
 use super::{Session, Step};
-use crate::process::{Attributes, limit};
+use crate::process::Attributes;
 use libc::{c_char, c_int};
-use rustix::process::Resource;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// Number of target descriptors: 0, 1, 2 and the extra ones.
@@ -168,39 +167,5 @@ fn leave() -> ! {
     loop {
         // SAFETY: ends this process; the parent's memory is not touched.
         unsafe { syscall(libc::SYS_exit_group, [127, 0, 0, 0]) };
-    }
-}
-
-/// The soft resource limits that differ from this process's own; for all others a child makes no system call. Each child
-/// sets its own limits, so that they never apply to its parent.
-#[derive(Clone, Default, Debug)]
-pub struct Limits(Vec<One>);
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct One {
-    pub resource: u32,
-    pub bounds: libc::rlimit64,
-}
-
-impl Limits {
-    /// Soft limits of children, each capped at the hard limit of this process; `u64::MAX`: unlimited.
-    pub fn new(soft: impl IntoIterator<Item = (Resource, u64)>) -> Limits {
-        Limits(soft.into_iter().filter_map(|(resource, soft)| One::new(resource, soft)).collect())
-    }
-
-    pub(super) fn list(&self) -> &[One] {
-        &self.0
-    }
-}
-
-impl One {
-    fn new(resource: Resource, soft: u64) -> Option<One> {
-        // A limit that cannot be read is not changed.
-        let own = limit(resource).ok()?;
-        // Unlimited: `RLIM64_INFINITY` is the largest number, so `min` works.
-        let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
-        let (rlim_cur, rlim_max) = (soft.min(number(own.maximum)), number(own.maximum));
-        let bounds = libc::rlimit64 { rlim_cur, rlim_max };
-        (rlim_cur != number(own.current)).then_some(One { resource: resource as u32, bounds })
     }
 }

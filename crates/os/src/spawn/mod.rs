@@ -25,10 +25,9 @@ mod pool;
 mod program;
 mod raw;
 
-pub use child::Limits;
 pub use find::{FindError, candidates, check_directory, find_program, is_program};
 pub use pool::{Executed, Spawner};
-pub use program::Program;
+pub use program::{Limits, Program};
 
 use crate::bind::CpuSet;
 use std::os::fd::BorrowedFd;

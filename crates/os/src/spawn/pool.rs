@@ -1,7 +1,7 @@
 //! Starts children, several at once, with a stack and a task for each.
 
-use super::child::{One, Parent, TARGETS, Task, run_child};
-use super::program::Environment;
+use super::child::{Parent, TARGETS, Task, run_child};
+use super::program::{Environment, One};
 use super::raw::clone;
 use super::{Command, EXTRA_TARGETS, Failure, LOWEST_SOURCE, Program, Session, Step};
 use crate::process::Attributes;

@@ -477,3 +477,15 @@ fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     run_until(&mut root, &mut rejoin, both_up);
     assert_eq!((peers(&mut root), peers(&mut rejoin)), (Some(Peer::Direct(CHILD)), Some(Peer::Direct(PARENT))));
 }
+
+#[test]
+fn the_latest_hellos_are_remembered() {
+    let mut hellos = Hellos::default();
+    let seal = |n: usize| (n as u128).to_le_bytes();
+    for n in 0..2 * HELLOS_MAX {
+        assert!(hellos.is_new(seal(n), LinkId(n as u32)));
+    }
+    assert_eq!((hellos.count(), hellos.order.len()), (HELLOS_MAX, HELLOS_MAX));
+    assert!(hellos.is_new(seal(HELLOS_MAX), LinkId(HELLOS_MAX as u32)), "its own link hears it again");
+    assert!(!hellos.is_new(seal(HELLOS_MAX), LinkId(0)), "another link repeats it");
+}

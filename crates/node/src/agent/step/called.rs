@@ -1,6 +1,6 @@
 //! An agent's end of the step that started it: which agent it is, its parent's addresses, and signals that end it.
 
-use super::lines::{Lines, Said, read_at};
+use super::{Lines, Said, read_at};
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use std::io::{self, Write};

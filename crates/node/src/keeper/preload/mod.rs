@@ -31,7 +31,7 @@
 mod command;
 
 use super::protocol::{Process, Program};
-use super::redirected::Redirected;
+use super::staged::Redirected;
 use command::{Call, Runs};
 use std::collections::VecDeque;
 use std::io;

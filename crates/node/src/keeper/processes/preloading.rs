@@ -3,9 +3,8 @@
 use super::waiting::{Prepared, Start, Waiting, errno, error, prepare, session, stdio_error};
 use crate::keeper::preload::{Importer, Likeness, Plan, Report, UNDER_WAY_MAX};
 use crate::keeper::protocol::{IMPORTER_SLOT, ProcessFds, Program};
-use crate::keeper::redirected::Redirected;
-use crate::keeper::streams::Lent;
-use crate::spawn_error;
+use crate::keeper::staged::Redirected;
+use crate::remedy;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::mem;
@@ -104,7 +103,7 @@ impl Preloading {
         };
         let first = waiting.front().ok_or("there are no ranks")?;
         let plan = Plan::new(preload, program, &first.process, redirected)?;
-        let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
+        let program = prepare(&plan.program, redirected).map_err(|problem| remedy::in_words(&problem))?;
         let (importer, socket) = Importer::new(plan.for_ranks, plan.threads).map_err(|error| error.to_string())?;
         let likeness = preload.keep.then(|| Likeness {
             umask: first.umask,
@@ -186,14 +185,14 @@ impl Preloading {
     pub fn start_importer(
         &mut self,
         spawner: &mut Spawner,
-        lent: &Lent,
+        null: &OwnedFd,
         listening: &mut VecDeque<OwnedFd>,
     ) -> Result<Option<(u32, ProcessFds)>, SpawnError> {
         let Some(unstarted) = self.unstarted.take() else { return Ok(None) };
         let Some(first) = self.waiting.front_mut() else { return Ok(None) };
         let script = files::sealed_memory(&unstarted.script).map_err(|problem| stdio_error(&problem))?;
         let mut streams = first.streams(listening)?;
-        let [_, stdout, stderr] = streams.stdio(lent);
+        let [_, stdout, stderr] = streams.stdio(null);
         let command = Command {
             program: &unstarted.program.program,
             environment: &[],
@@ -217,21 +216,21 @@ impl Preloading {
     ///
     /// # Errors
     /// The process of this slot cannot be started.
-    pub fn request_next(&mut self, lent: &Lent, listening: &mut VecDeque<OwnedFd>) -> Result<(), (u32, SpawnError)> {
+    pub fn request_next(&mut self, null: &OwnedFd, listening: &mut VecDeque<OwnedFd>) -> Result<(), (u32, SpawnError)> {
         let Some(waiting) = self.waiting.pop_front() else { return Ok(()) };
         let slot = waiting.process.slot;
-        self.request(waiting, lent, listening).map_err(|error| (slot, error))
+        self.request(waiting, null, listening).map_err(|error| (slot, error))
     }
 
     fn request(
         &mut self,
         mut waiting: Waiting,
-        lent: &Lent,
+        null: &OwnedFd,
         listening: &mut VecDeque<OwnedFd>,
     ) -> Result<(), SpawnError> {
         let program = waiting.program.clone()?;
         let streams = waiting.streams(listening)?;
-        let fds: Vec<_> = streams.stdio(lent).into_iter().chain(streams.sockets().into_iter().flatten()).collect();
+        let fds: Vec<_> = streams.stdio(null).into_iter().chain(streams.sockets().into_iter().flatten()).collect();
         let spawn_ns = monotonic_ns();
         match self.importer.request(&waiting.process, session(&waiting.process), &fds) {
             Ok(()) => {

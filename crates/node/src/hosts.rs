@@ -1,11 +1,83 @@
+//! Reads host lists in the syntax of users and batch systems: `n[2-5,7],gpu[01-04]-ib`.
+//!
+//! Errors in host names, each with its remedy.
+//!
 //! Parses one host: `n[2-5]:8`, `gpu[01-04,07]-ib`, `user@n1`, `[fd00::1]:2`.
 //!
 //! Brackets have two uses, told apart by their content. With a colon it is an IPv6 address, which is the whole name
 //! (possibly after a user). Otherwise it is a list of numbers and ranges; a name may contain any number of such lists.
 //! A number is written with as many digits as the first of its range, so leading zeros are kept.
+//!
+//! Writes host names as short text, `n[2-5,7],gpu[01-04]-ib`, which `--hosts` accepts again.
+//!
+//! One pass: a name joins the previous one if they differ in only one number. The order is kept.
 
-use super::problem::HostProblem;
 use std::net::Ipv6Addr;
+use thiserror::Error;
+
+/// The words between commas outside of brackets.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0i64;
+    text.split(move |letter| {
+        depth += i64::from(letter == '[') - i64::from(letter == ']');
+        letter == ',' && depth <= 0
+    })
+}
+
+/// All names of a list.
+///
+/// # Errors
+/// A word does not name a host, or there are too many hosts.
+pub fn expand(text: &str) -> Result<Vec<String>, HostProblem> {
+    let mut names = Vec::new();
+    for word in words(text) {
+        let pattern = Pattern::parse(word)?;
+        if (names.len() as u64).saturating_add(pattern.count()) > HOSTS_MAX {
+            return Err(HostProblem::TooMany);
+        }
+        names.extend(pattern.names());
+    }
+    Ok(names)
+}
+
+/// Most hosts of one job. Chosen: more than any machine has, and few enough to expand while the command line is parsed.
+#[cfg(not(fuzzing))]
+pub const HOSTS_MAX: u64 = 1_000_000;
+#[cfg(fuzzing)]
+pub const HOSTS_MAX: u64 = 1_000;
+
+/// A word or line that is not a valid host.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum HostProblem {
+    #[error("a host name is missing; remove the extra comma, or name a host")]
+    NoName,
+    #[error("{name}: {letter:?} is not allowed in a host name; write names as n0,n1:8,n[2-5]")]
+    Letter { name: String, letter: char },
+    #[error("{name}: a host name must not begin with \"-\"; is the value of the previous flag missing?")]
+    Dash { name: String },
+    #[error("{name}: brackets do not match; write n[2-5], or [fd00::1] for an IPv6 address")]
+    Brackets { name: String },
+    #[error("[{text}] is not a range of numbers; write n[2-5] or n[01-04,07]")]
+    Range { text: String },
+    #[error("[{text}]: the first number of the range is larger than the second; swap them")]
+    RangeDown { text: String },
+    #[error("{text} is not an IPv6 address; write [fd00::1] or [fd00::1]:8")]
+    Ipv6 { text: String },
+    #[error("{name}: more than one colon; put an IPv6 address into brackets, as [fd00::1] or [fd00::1]:8")]
+    Colons { name: String },
+    #[error("{text} is not a valid number of slots; write n1:8 (at most {})", u32::MAX)]
+    Slots { text: String },
+    #[error("more than {HOSTS_MAX} hosts; check the ranges for an extra digit")]
+    TooMany,
+    #[error("unknown word {word}; {cure}")]
+    Word { word: String, cure: String },
+    #[error("{word}: the slots were already given on this line; give them once")]
+    SlotsTwice { word: String },
+    #[error("max_slots={max} is less than slots={slots}; raise max_slots or lower slots")]
+    MaxBelowSlots { slots: u32, max: u32 },
+    #[error("not valid UTF-8; write names in UTF-8")]
+    NotUtf8,
+}
 
 /// Most digits of a number in a range, so that it fits into 64 bits.
 const DIGITS_MAX: usize = 18;
@@ -165,9 +237,117 @@ fn ipv6(text: &str, alone: bool) -> Result<String, HostProblem> {
     }
 }
 
+/// Number of groups that are shown before the rest is only counted.
+const GROUPS_SHOWN: usize = 8;
+
+/// Consecutive names that differ in only one number.
+struct Group<'a> {
+    /// The first name of the group, and the position of the number in it, known once there is a second name.
+    first: &'a str,
+    number: Option<(usize, usize)>,
+    /// Runs of numbers: the digits of the first number, the first number, the last number.
+    runs: Vec<(&'a str, u64, u64)>,
+}
+
+/// Text for all names.
+pub fn collapse<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let groups: Vec<String> = groups(names).iter().map(Group::shown).collect();
+    groups.join(",")
+}
+
+/// Text for the first groups of names, then the total count.
+pub fn collapse_short<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut count = 0;
+    let groups = groups(names.into_iter().inspect(|_| count += 1));
+    let mut text: Vec<String> = groups.iter().take(GROUPS_SHOWN).map(Group::shown).collect();
+    if groups.len() > GROUPS_SHOWN {
+        text.push(format!("... ({count} in all)"));
+    }
+    text.join(",")
+}
+
+fn groups<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group> = Vec::new();
+    for name in names {
+        let joined = groups.last_mut().is_some_and(|group| group.add_if_alike(name));
+        if !joined {
+            groups.push(Group { first: name, number: None, runs: Vec::new() });
+        }
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// Adds `name` if it belongs to the group; returns whether it does.
+    fn add_if_alike(&mut self, name: &'a str) -> bool {
+        let Some((start, end)) = self.number.or_else(|| place_of_difference(self.first, name)) else { return false };
+        let (before, behind) = (&self.first[..start], &self.first[end..]);
+        let middle = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+        let Some((digits, value)) = middle.and_then(|text| Some((text, number(text)?))) else { return false };
+        if self.runs.is_empty() {
+            let Some(first) = number(&self.first[start..end]) else { return false };
+            self.number = Some((start, end));
+            self.runs.push((&self.first[start..end], first, first));
+        }
+        match self.runs.last_mut() {
+            Some((first, _, last)) if *last + 1 == value && written(value, first.len()) == digits => *last = value,
+            _ => self.runs.push((digits, value, value)),
+        }
+        true
+    }
+
+    fn shown(&self) -> String {
+        let Some((start, end)) = self.number else { return alone(self.first) };
+        let runs: Vec<String> = self.runs.iter().map(shown_run).collect();
+        format!("{}[{}]{}", &self.first[..start], runs.join(","), &self.first[end..])
+    }
+}
+
+fn shown_run((digits, first, last): &(&str, u64, u64)) -> String {
+    if first == last { (*digits).to_owned() } else { format!("{digits}-{}", written(*last, digits.len())) }
+}
+
+/// Text for a single name. An IPv6 address gets its brackets back.
+fn alone(name: &str) -> String {
+    match name.rsplit_once('@') {
+        _ if !name.contains(':') => name.to_owned(),
+        Some((user, address)) => format!("{user}@[{address}]"),
+        None => format!("[{name}]"),
+    }
+}
+
+/// The position, in the first name, of the first number in which the two names differ; `None`: there is no such number,
+/// or a name has a colon and so is an address.
+fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
+    if left.contains(':') || right.contains(':') {
+        return None;
+    }
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let same = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+    let digits_before = left[..same].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let start = same - digits_before;
+    let end = start + left[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (end > start).then_some((start, end))
+}
+
+fn written(number: u64, digits: usize) -> String {
+    format!("{number:0digits$}")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{expand, *};
+    use proptest::prelude::*;
+
+    #[test]
+    fn too_long_host_lists_are_refused_before_expansion() {
+        assert_eq!(
+            expand("n[1-3,07-09],gpu5"),
+            Ok(["n1", "n2", "n3", "n07", "n08", "n09", "gpu5"].map(Into::into).to_vec())
+        );
+        assert_eq!(expand("n[1-999999],m[1-2]"), Err(HostProblem::TooMany));
+        assert_eq!(expand("n[1-99999999][1-99999999]"), Err(HostProblem::TooMany));
+    }
 
     fn names(word: &str) -> Vec<String> {
         let pattern = Pattern::parse(word).expect(word);
@@ -241,5 +421,42 @@ mod tests {
     fn counting_hosts_does_not_expand_the_pattern() {
         let pattern = Pattern::parse("n[1-999999999999999999][1-999999999999999999]").expect("a pattern");
         assert_eq!(pattern.count(), u64::MAX);
+    }
+
+    fn collapsed(names: &str) -> String {
+        collapse(names.split(' '))
+    }
+
+    #[test]
+    fn consecutive_host_names_collapse_to_ranges() {
+        assert_eq!(collapsed("n2 n3 n4 n5"), "n[2-5]");
+        assert_eq!(collapsed("n3 n4 n5 n7"), "n[3-5,7]");
+        assert_eq!(collapsed("n8 n9 n10"), "n[8-10]");
+        assert_eq!(collapsed("n08 n09 n10"), "n[08-10]");
+        assert_eq!(collapsed("n0 n1-ib0 n2-ib0 gpu"), "n0,n[1-2]-ib0,gpu");
+        assert_eq!(collapsed("r1n1 r1n2 r2n1 r2n2"), "r1n[1-2],r2n[1-2]");
+        assert_eq!(collapsed("10.0.0.1 10.0.0.2"), "10.0.0.[1-2]");
+        assert_eq!(collapsed("a"), "a");
+        assert_eq!(collapsed("fd00::1 root@fd00::2"), "[fd00::1],root@[fd00::2]");
+        assert_eq!(collapse([]), "");
+    }
+
+    #[test]
+    fn long_host_lists_are_cut_short() {
+        let names: Vec<String> = (0..12).map(|index| format!("host{}", "x".repeat(index))).collect();
+        let text = collapse_short(names.iter().map(String::as_str));
+        assert!(text.ends_with("... (12 in all)") && text.split(',').count() == 9, "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn collapsed_names_expand_to_the_same_names(
+            names in proptest::collection::vec("[a-c]{0,2}[0-2]{0,3}[a-b-]{0,1}[0-1]{0,2}x", 1..30),
+        ) {
+            prop_assume!(names.iter().all(|name| !name.starts_with('-')));
+            let text = collapse(names.iter().map(String::as_str));
+            let expanded = expand(&text).expect("own text is valid");
+            prop_assert_eq!(expanded, names, "{}", text);
+        }
     }
 }
