@@ -287,8 +287,6 @@ pub struct StackTaker {
 }
 
 impl StackTaker {
-    /// # Errors
-    /// The process cannot be started.
     pub fn start(processes: &[(Rank, u32)], token: u64, now_ns: u64, reactor: &Reactor) -> io::Result<StackTaker> {
         let running = processes.iter().map(|(_, pid)| innermost(*pid)).filter(|pid| !is_stopped(*pid)).collect();
         let words = processes.iter().map(|(rank, pid)| format!("{rank}:{pid}"));

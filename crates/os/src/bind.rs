@@ -123,9 +123,6 @@ impl FromIterator<u32> for CpuSet {
 const CPU_MAX: u32 = 1 << 16;
 
 /// The CPUs that this process may use.
-///
-/// # Errors
-/// Does not fail on a Linux with fewer than 65,536 CPUs.
 pub fn allowed() -> io::Result<CpuSet> {
     let mut words = vec![0u64; 16];
     loop {
@@ -190,9 +187,6 @@ pub enum Even {
 
 impl Machine {
     /// This machine.
-    ///
-    /// # Errors
-    /// The errors of [`allowed`].
     pub fn this() -> io::Result<Machine> {
         Ok(Machine { allowed: allowed()?, directory: SYSTEM_DIRECTORY.into(), removal: None })
     }

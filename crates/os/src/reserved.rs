@@ -18,9 +18,6 @@ use std::os::fd::OwnedFd;
 
 /// Makes a socket that listens on the port of `closed`, which the caller can then drop. The new socket is blocking, as
 /// programs expect for `accept`.
-///
-/// # Errors
-/// No descriptor is left.
 pub fn renew(closed: &OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(closed, true)?;
     let socket = listen(local_address(closed)?, backlog)?;
@@ -28,8 +25,6 @@ pub fn renew(closed: &OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// # Errors
-/// `socket` is not a TCP socket.
 pub fn close(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_socket_reuseaddr(socket, false)?;
     match net::shutdown(socket, Shutdown::Both) {

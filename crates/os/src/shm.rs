@@ -54,9 +54,6 @@ enum View {
 impl SealedMemory {
     /// Makes memory of `len` bytes (at least one), which `fill` writes; bytes that it leaves out are zero. `name` is
     /// shown in `/proc/*/fd`.
-    ///
-    /// # Errors
-    /// No descriptor, memory or address space is left.
     pub fn new(name: &str, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, ShmError> {
         assert!(len > 0, "shared memory must not be empty");
         let fd = memory_file(name).map_err(failed("making a memory file"))?;
@@ -197,9 +194,6 @@ impl ArenaMemory {
     }
 
     /// A duplicate of the memory file's descriptor.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn share(&self) -> std::io::Result<OwnedFd> {
         self.fd.try_clone()
     }

@@ -39,17 +39,11 @@ pub struct Directory {
 
 impl Directory {
     /// A directory with a new name that tells nothing about the job; it is not created yet.
-    ///
-    /// # Errors
-    /// The kernel gives no random number.
     pub fn new() -> io::Result<Directory> {
         Ok(Directory { path: place(&usual_base())?, lock: None })
     }
 
     /// A directory for a PMIx server process that is started before its job is known; it is not created yet.
-    ///
-    /// # Errors
-    /// As [`Directory::new`].
     pub fn of_standby() -> io::Result<Directory> {
         let mut path = place(&usual_base())?.into_os_string();
         path.push("-next");
@@ -159,8 +153,6 @@ fn usual_base() -> PathBuf {
 pub struct ErrorFiles(Directory);
 
 impl ErrorFiles {
-    /// # Errors
-    /// The kernel gives no random number.
     pub fn new() -> Result<ErrorFiles, SpawnError> {
         let failed = |error| spawn_error(SpawnStep::Cwd, "a random name for the directory of error files", &error);
         Directory::new().map(ErrorFiles).map_err(failed)
@@ -173,9 +165,6 @@ impl ErrorFiles {
 
     /// Makes the directory, and puts the path of each process's file into its variable `variable`. Call it only after
     /// the keeper got `Request::RemoveAtEnd` for the directory.
-    ///
-    /// # Errors
-    /// The directory cannot be made.
     pub fn make(&mut self, variable: &str, processes: &mut [Process]) -> Result<(), SpawnError> {
         let made = self.0.make();
         made.map_err(|error| {

@@ -134,9 +134,6 @@ impl AgentDriver {
 
     /// Takes over the socket of a launcher that has exchanged protocol versions. `early`: bytes that it sent after that
     /// and that were already read.
-    ///
-    /// # Errors
-    /// Its socket cannot be watched.
     pub fn adopt_launcher(&mut self, socket: OwnedFd, early: Bytes) -> io::Result<()> {
         self.links.adopt(Link::local(socket, early), &self.reactor, &mut self.inputs)?;
         self.take_inputs();

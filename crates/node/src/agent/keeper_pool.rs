@@ -78,9 +78,6 @@ impl Idle {
 
     /// Waits until the keeper's PID namespace is set up. If that fails, returns another keeper, without a server (see
     /// [`Keeper::replaced`]).
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn settled(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Idle> {
         let Idle { mut keeper, server } = self;
         if keeper.has_settled() {

@@ -156,9 +156,6 @@ impl Keepers {
     }
 
     /// A keeper for ranks, which begins this kernel session: an idle one, or one that is forked now.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn for_ranks(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
         self.answer_fellows(reactor);
         self.jobs.insert(job);
@@ -205,9 +202,6 @@ impl Keepers {
 
     /// A keeper for remote shells. It has no PID namespace, so that processes that `ssh` leaves behind on purpose, such
     /// as a shared connection, survive, and that agents on this machine see each other's pids.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
         let session = KernelSession::Own;
         let idle = if self.namespace.is_none() { self.pool.take_without_modules(session, reactor) } else { None };

@@ -148,9 +148,6 @@ impl LinkSet {
     }
 
     /// Adds the link of a launcher that has exchanged protocol versions with this process.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the link.
     pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
         let id = self.insert(link, LinkKind::Up, Interest::READABLE, reactor)?;
         inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });
@@ -164,9 +161,6 @@ impl LinkSet {
 
     /// Waits for events, at most until `until_ns`; the caller dispatches them. What links without descriptors have
     /// received goes to `inputs`.
-    ///
-    /// # Errors
-    /// The kernel refuses to wait.
     pub fn wait(
         &mut self,
         until_ns: Option<u64>,
@@ -487,9 +481,6 @@ const ROOT: AgentId = AgentId(0);
 impl LinkSet {
     /// Dials the parent at its addresses until one of them answers. `by_parent`: whether the parent itself started this
     /// agent through a remote shell.
-    ///
-    /// # Errors
-    /// None of the addresses can be dialled.
     pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
         let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
         let role = Role::Child { incarnation: self.config.incarnation };

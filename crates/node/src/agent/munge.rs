@@ -249,9 +249,6 @@ pub enum NotSealed {
 
 impl Sealing {
     /// Starts to encrypt a step's message. Also returns the process to start, and its program.
-    ///
-    /// # Errors
-    /// The kernel gives no random bytes.
     pub fn start(
         shell: ShellId,
         agents: Vec<AgentId>,

@@ -261,9 +261,6 @@ pub struct StandbyServer {
 
 impl StandbyServer {
     /// A server for a later job like the one of `plan`; its process is not started yet.
-    ///
-    /// # Errors
-    /// The kernel gives no random number for the name of its directory.
     pub fn like(plan: &PmixPlan) -> io::Result<StandbyServer> {
         Ok(StandbyServer {
             opening: Opening::new(plan),

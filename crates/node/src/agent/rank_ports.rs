@@ -124,9 +124,6 @@ impl RankSockets {
     }
 
     /// Uses sockets of reserved ports, from `base` on, for the ranks; the sockets already listen.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn use_reserved(&mut self, base: u16, sockets: Vec<OwnedFd>) -> io::Result<()> {
         let copies: io::Result<_> = sockets.iter().map(OwnedFd::try_clone).collect();
         self.reserved = Some((base, sockets));

@@ -189,8 +189,6 @@ impl JobRanks {
         }
     }
 
-    /// # Errors
-    /// A rank's descriptors cannot be watched.
     fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) -> Result<(), SpawnError> {
         let job = self.job;
         match event {

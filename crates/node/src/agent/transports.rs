@@ -121,9 +121,6 @@ pub trait Begin: Transport + Sized {
 pub trait Transport {
     /// The addresses at which other agents can dial this one, if the transport uses addresses. The first call starts to
     /// listen.
-    ///
-    /// # Errors
-    /// The transport cannot listen.
     fn listen(&mut self, _reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         Ok(Vec::new())
     }

@@ -116,9 +116,6 @@ impl Keeper {
     /// Forks a keeper in a PID namespace, where that is permitted; otherwise without one. No process of the keeper
     /// outlives the first process of the namespace: in a new namespace, the keeper itself. Call [`Keeper::settled`]
     /// before anything else.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<Keeper> {
         Keeper::fork_into(Some(namespace)).or_else(|_| Keeper::fork())
     }
@@ -140,9 +137,6 @@ impl Keeper {
 
     /// Waits until the keeper has set up its namespace; if the keeper cannot, replaces the keeper as
     /// [`Keeper::replaced`] does.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn settled(mut self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.has_settled() { Ok(self) } else { self.replaced(again) }
     }
@@ -154,9 +148,6 @@ impl Keeper {
 
     /// Returns a keeper in place of this keeper, which could not set up its namespace: a keeper that `again` forks or,
     /// if that keeper fails too, a keeper without a namespace.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.close().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             // A keeper that does not exit in time waits for something, and another one would wait for it too.

@@ -76,8 +76,6 @@ impl Living {
 }
 
 impl Processes {
-    /// # Errors
-    /// No memory is left for the stacks of new processes.
     pub fn new(null: OwnedFd) -> io::Result<Processes> {
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Processes {

@@ -257,9 +257,6 @@ impl Batch {
 }
 
 /// The CPUs of each rank in the kernel's list format, `0-3,8`; `None`: not bound.
-///
-/// # Errors
-/// The errors of [`Batch::from_plan`].
 pub fn cpus_of_ranks(binding: &Binding, ranks: usize) -> io::Result<Vec<Option<String>>> {
     let sets = binding::sets(binding, &Machine::this()?, ranks)?;
     Ok(sets.into_iter().map(|set| set.map(|set| set.to_string())).collect())

@@ -55,8 +55,6 @@ impl Root {
         Root::Within(Box::new(Within { agent, up: false }))
     }
 
-    /// # Errors
-    /// No descriptor is left.
     pub fn session(session: Attached) -> io::Result<Root> {
         let mut link = session.into_link()?;
         let reactor = Reactor::new()?;

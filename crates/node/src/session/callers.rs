@@ -54,8 +54,6 @@ enum Heard {
 }
 
 impl Callers {
-    /// # Errors
-    /// The listener cannot be watched.
     pub fn new(listener: OwnedFd, token: Token, reactor: &Reactor) -> io::Result<Callers> {
         reactor.add(&listener, token.pack(), Interest::READABLE)?;
         Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, pause: Pause::default() })

@@ -34,9 +34,6 @@ impl Owner {
     }
 
     /// This process as the owner of a session whose agent it forks.
-    ///
-    /// # Errors
-    /// This process has no free descriptor.
     pub fn this_process() -> io::Result<Owner> {
         let pid = process::own_pid();
         let by_pipe = |_| {

@@ -47,18 +47,12 @@ impl Came<'_> {
 pub trait Carrier {
     /// Makes the reactor or the carrier's transport report events of the link with `token`. Called again when the
     /// interest changes.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the link.
     fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()>;
 
     /// Stops events for the link.
     fn unwatch(&mut self, reactor: &Reactor);
 
     /// Handles an event: there may be room to write, or the attempt to connect has ended.
-    ///
-    /// # Errors
-    /// The connection attempt failed.
     fn on_writable(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -70,9 +64,6 @@ pub trait Carrier {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
     /// Sends as many of these pieces as possible and removes the bytes that were sent.
-    ///
-    /// # Errors
-    /// `write` fails.
     fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()>;
 
     /// Reads once.
@@ -95,9 +86,6 @@ pub trait Carrier {
     fn on_proved(&mut self) {}
 
     /// Makes the link fail if the peer sends no acknowledgement for the time `_patience`.
-    ///
-    /// # Errors
-    /// The option cannot be set.
     fn keep_alive(&mut self, _patience: Duration) -> io::Result<()> {
         Ok(())
     }

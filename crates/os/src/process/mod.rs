@@ -185,9 +185,6 @@ const LOOKS: u32 = 100;
 
 /// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own
 /// handling.
-///
-/// # Errors
-/// The errors of [`fork`].
 pub fn fork_with_signals_blocked() -> io::Result<Fork> {
     let before = block_all_signals();
     let forked = fork();

@@ -21,9 +21,6 @@ pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
 }
 
 /// Sends a signal to a process group.
-///
-/// # Errors
-/// The errors of [`kill`].
 pub fn kill_group(group: u32, signal: i32) -> io::Result<()> {
     kill_raw(-(group as i32), signal)
 }

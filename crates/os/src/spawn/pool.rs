@@ -56,9 +56,6 @@ struct Slot {
 
 impl Spawner {
     /// A spawner for this process with `at_once` slots; about four per CPU keep all CPUs busy.
-    ///
-    /// # Errors
-    /// No memory is left for the stacks.
     pub fn new(at_once: usize) -> io::Result<Spawner> {
         let slots = (0..at_once.max(1)).map(|_| Slot::new()).collect::<io::Result<Vec<_>>>()?;
         Ok(Spawner {

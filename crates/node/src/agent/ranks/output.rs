@@ -53,9 +53,6 @@ impl RankOutput {
     }
 
     /// Takes over a stream of a rank that has started.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the stream.
     pub fn watch(
         &mut self,
         local: LocalRank,

@@ -32,9 +32,6 @@ struct PmiSocket {
 
 impl PmiSocket {
     /// Watches a socket; without one (`None`) there is no conversation.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the socket.
     fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
         if let Some(fd) = &fd {
             reactor.add(fd, Token::Pmi(slot, client).pack(), Interest::READABLE)?;
@@ -73,9 +70,6 @@ impl PmiSockets {
     }
 
     /// The rank has started: takes over the socket that it has inherited.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the socket.
     pub fn adopt(&mut self, local: LocalRank, fd: Option<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
         // Only the first socket is set: the rank runs already, so a secondary client may have added others.
         if let Some(inherited) = self.ranks[local.index()].sockets.first_mut() {

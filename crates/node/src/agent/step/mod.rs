@@ -47,9 +47,6 @@ pub trait BatchSystem: Sync {
     fn is_here(&self) -> bool;
 
     /// The node on which this process runs as a task, named as in the host list.
-    ///
-    /// # Errors
-    /// This process is not a task.
     fn own_node(&self) -> Result<String, String>;
 
     /// What a line of the call's standard error says about tasks; `None`: nothing that names a node.

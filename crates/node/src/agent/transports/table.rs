@@ -58,9 +58,6 @@ table! {
 impl Transports {
     /// The addresses at which other agents can dial this one, best first. The first call makes each transport with
     /// addresses listen.
-    ///
-    /// # Errors
-    /// A transport cannot listen.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         let mut addresses = Vec::new();
         for which in Which::ALL {

@@ -195,9 +195,6 @@ pub fn has_room(worker: &Worker, endpoint: Endpoint) -> bool {
 
 impl UcxCarrier {
     /// Dials the worker of another agent, under a fresh tag.
-    ///
-    /// # Errors
-    /// The worker cannot be reached at `point`.
     pub fn dial(shared: Rc<RefCell<Shared>>, point: &Point) -> io::Result<UcxCarrier> {
         let mut ends = shared.borrow_mut();
         let tag = ends.fresh_tag()?;

@@ -248,9 +248,6 @@ pub(super) struct Importer {
 
 impl Importer {
     /// An importer that is not started yet, and its end of the socket.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn new(for_ranks: ForRanks, threads: usize) -> io::Result<(Importer, OwnedFd)> {
         let (socket, far) = socket::packet_pair()?;
         Ok((Importer { socket, pid: None, for_ranks, threads, is_watched: false }, far))

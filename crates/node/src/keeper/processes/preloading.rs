@@ -179,9 +179,6 @@ impl Preloading {
 
     /// Starts the importer with the output streams of the first process. Returns the slot of that process and the
     /// agent's ends of its streams, which are read during the imports; `None`: the importer was started before.
-    ///
-    /// # Errors
-    /// Python cannot be started.
     pub fn start_importer(
         &mut self,
         spawner: &mut Spawner,
@@ -213,9 +210,6 @@ impl Preloading {
     }
 
     /// Requests the next process from the importer.
-    ///
-    /// # Errors
-    /// The process of this slot cannot be started.
     pub fn request_next(&mut self, null: &OwnedFd, listening: &mut VecDeque<OwnedFd>) -> Result<(), (u32, SpawnError)> {
         let Some(waiting) = self.waiting.pop_front() else { return Ok(()) };
         let slot = waiting.process.slot;

@@ -164,8 +164,6 @@ enum ChildEnd {
 }
 
 impl Streams {
-    /// # Errors
-    /// No descriptor or pseudo-terminal is left.
     pub fn open(process: &Process, listening: Option<OwnedFd>) -> io::Result<Streams> {
         if let Some(socket) = &listening {
             // If the keeper has reserved a port for this process, other processes cannot have used the port until now.
@@ -231,9 +229,6 @@ impl Streams {
 
 /// Closes all inherited descriptors except `kept` and standard input. Occupies the low numbers, so that no source
 /// descriptor of a child has the number of a target.
-///
-/// # Errors
-/// `/dev/null` cannot be opened.
 pub fn settle_descriptors<'a>(kept: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
     files::close_all_but(&kept.chain([rustix::stdio::stdin()]).collect::<Vec<_>>());
     loop {

@@ -83,9 +83,6 @@ impl Files {
     }
 
     /// Opens a file to write at its end.
-    ///
-    /// # Errors
-    /// The file cannot be opened or created.
     pub fn open(&self, path: &Path) -> Result<File, Problem> {
         let problem = |error: io::Error| Problem {
             text: format!("cannot write {}: {error}", path.display()),

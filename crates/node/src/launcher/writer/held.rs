@@ -91,9 +91,6 @@ impl Room {
     }
 
     /// Passes a line's parts to `write` in order, and frees their storage.
-    ///
-    /// # Errors
-    /// The file cannot be read, or `write` fails.
     pub fn pass_on<E: From<io::Error>>(
         &mut self,
         held: Held,

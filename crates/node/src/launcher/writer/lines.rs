@@ -86,9 +86,6 @@ impl Lines {
     }
 
     /// Handles a part of a rank's line.
-    ///
-    /// # Errors
-    /// `write` fails.
     pub fn on_part<E: From<std::io::Error>>(
         &mut self,
         (rank, next): (Origin, Next),
@@ -108,9 +105,6 @@ impl Lines {
     }
 
     /// Shows the unfinished lines of ranks whose nodes were lost, since nothing follows.
-    ///
-    /// # Errors
-    /// `write` fails.
     pub fn finish<E: From<std::io::Error>>(&mut self, write: &mut Write<'_, E>) -> Result<(), E> {
         let mut ranks: Vec<Origin> = self.held.keys().copied().collect();
         ranks.sort();
