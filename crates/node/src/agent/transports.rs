@@ -19,14 +19,12 @@ mod table;
 mod tcp;
 pub(crate) mod ucx;
 
-pub use table::Transports;
-
 use super::link_config::LinkConfig;
-use crate::transport::addresses::NothingMatches;
+use crate::transport::addresses::{FilterError, NothingMatches};
 use crate::transport::carrier::Carrier;
-use crate::transport::filter::FilterError;
 use std::fmt;
 use std::io;
+pub use table::Transports;
 use wireup_os::reactor::Reactor;
 use wireup_wire::peer::{AgentTransport, SpawnError, SpawnStep};
 use wireup_wire::route::Point;

@@ -1,9 +1,7 @@
 //! The launcher's main loop: its root agent's events, signals, standard input and output.
 
-use super::program::{Program, Talking};
 use super::root::Root;
-use super::signals::Signals;
-use super::stdin::Stdin;
+use super::stdin::{Program, Stdin, Talking};
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
 use super::{Reach, RunConfig, RunError, RunOutcome, ShowStarting, Stamps, Starting};
 use crate::agent::IN_MEMORY;
@@ -17,8 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{SignalFd, deliver, is_ignored};
 use wireup_os::pty::SavedTerminal;
-use wireup_os::reactor::{Event, Interest};
+use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::exit_code::READER_GONE;
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
@@ -26,7 +25,7 @@ use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, O
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended};
-use wireup_wire::signal::{SIGCONT, SIGTSTP, SIGWINCH};
+use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
@@ -464,5 +463,48 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         self.restore();
+    }
+}
+
+/// Signals that the launcher passes on to the job as soon as it reads them.
+const PASSED_ON: [i32; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGWINCH];
+
+pub struct Signals {
+    passed_on: SignalFd,
+    /// Readable while a `SIGTSTP` is pending. The descriptor is never read, because the kernel discards a pending
+    /// `SIGTSTP` when a `SIGCONT` follows: so the order of the two signals is preserved.
+    stop: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals and watches for them. Signals that this process ignores, as under `nohup`, are still ignored
+    /// and not watched: once blocked, even an ignored signal would be delivered to a signal descriptor.
+    pub fn new(reactor: &Reactor, passed_on: Token, stop: Token) -> Result<Signals, RunError> {
+        let watch = |signals: &[i32], token: Token| {
+            let heeded: Vec<i32> = signals.iter().copied().filter(|&signal| !is_ignored(signal)).collect();
+            let signals = SignalFd::new(&heeded)?;
+            reactor.add(&signals, token.pack(), Interest::READABLE)?;
+            Ok(signals)
+        };
+        let failed = |error| RunError::System { what: "making a signal descriptor", error };
+        let watch = |signals: &[i32], token| watch(signals, token).map_err(failed);
+        Ok(Signals { passed_on: watch(&PASSED_ON, passed_on)?, stop: watch(&[SIGTSTP], stop)? })
+    }
+
+    /// The next signal to pass on to the job, and the pid of its sender.
+    pub fn read(&self) -> Option<(i32, Option<u32>)> {
+        self.passed_on.read_from()
+    }
+
+    /// Whether a `SIGTSTP` is pending and no `SIGCONT` has followed.
+    pub fn is_stop_pending(&self) -> bool {
+        self.stop.is_pending(SIGTSTP)
+    }
+
+    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has discarded it. Returns after a `SIGCONT`;
+    /// `false`: this process did not stop, since the kernel does not stop a process group that no shell could continue.
+    pub fn stop(&self) -> bool {
+        deliver(SIGTSTP);
+        self.passed_on.is_pending(SIGCONT)
     }
 }

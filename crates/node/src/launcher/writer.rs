@@ -4,20 +4,14 @@
 //! non-blocking. The thread is started at the first write. The thread takes all waiting pieces and writes them in one
 //! call. If no thread can be started, the caller writes directly.
 
-mod decoration;
 mod files;
-mod held;
 mod lines;
-mod pattern;
 
-pub use self::decoration::Decoration;
-pub use self::files::{Begun, Files, Output, Problem};
-pub use self::lines::LineStyle;
-pub use self::pattern::{Pattern, Places};
-
-use self::lines::Lines;
 use crate::session::spool::Spool;
 use bytes::Bytes;
+pub use files::{Begun, Files, Output, Pattern, Places, Problem};
+use lines::Lines;
+pub use lines::{Decoration, LineStyle};
 use rustix::io::retry_on_intr;
 use std::collections::VecDeque;
 use std::fs::{self, File};

@@ -2,7 +2,6 @@
 
 pub mod addresses;
 pub mod carrier;
-pub mod filter;
 pub mod handshake;
 pub mod link;
 pub mod listener;

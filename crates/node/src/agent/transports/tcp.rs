@@ -3,9 +3,8 @@
 use super::{Begin, Candidate, ListenError, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;
 use crate::agent::token::Token;
-use crate::transport::addresses;
+use crate::transport::addresses::{self, Filter, FilterError};
 use crate::transport::carrier::{Carrier, Socket};
-use crate::transport::filter::{Filter, FilterError};
 use crate::transport::listener::{Accepted, Listener, Pause};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
