@@ -55,8 +55,6 @@ pub struct PmixServer {
     /// A PMIx server for the next job of the family, to be started after the ranks of this job were started.
     pub next: Option<StandbyServer>,
     out: Outgoing,
-    /// Whether the server's socket is full, so that the reactor also watches for room in it.
-    blocked: bool,
     /// Whether the server has closed its socket and has not been reaped yet.
     pub is_dying: bool,
     errors: Tail,
@@ -101,7 +99,6 @@ impl PmixServer {
             directory,
             next: StandbyServer::like(plan).ok(),
             out,
-            blocked: false,
             is_dying: false,
             errors: Tail::new(ERROR_BYTES_MAX),
             server_log: ServerLog::default(),
@@ -118,8 +115,10 @@ impl PmixServer {
     /// The server process has started: takes over its descriptors.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
         self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.slot).pack(), reactor));
-        self.out.fd =
-            fds.stdin.filter(|fd| reactor.add(fd, Token::PmixServer(self.slot).pack(), Interest::READABLE).is_ok());
+        if let Some(fd) = fds.stdin {
+            // A socket that cannot be watched is closed, which ends the server.
+            let _ = self.out.adopt(fd, Interest::READABLE, Token::PmixServer(self.slot), reactor);
+        }
         self.flush(reactor);
     }
 
@@ -130,14 +129,10 @@ impl PmixServer {
     }
 
     pub fn flush(&mut self, reactor: &Reactor) {
-        let state = self.out.flush().state;
-        let Some(fd) = &self.out.fd else { return };
         // A write that fails is ignored: if the server process is gone, the keeper reports that.
-        let blocked = state == WriteState::Full;
-        if blocked != std::mem::replace(&mut self.blocked, blocked) {
-            let interest = if blocked { Interest::BOTH } else { Interest::READABLE };
-            let _ = reactor.modify(fd, Token::PmixServer(self.slot).pack(), interest);
-        }
+        let is_full = self.out.flush().state == WriteState::Full;
+        let wanted = if is_full { Interest::BOTH } else { Interest::READABLE };
+        self.out.watch(wanted, Token::PmixServer(self.slot), reactor);
     }
 
     /// Reads once from the server's socket. Returns `false` when nothing more is available now.
@@ -153,8 +148,7 @@ impl PmixServer {
             Err(rustix::io::Errno::INTR) => true,
             Err(rustix::io::Errno::AGAIN) => false,
             Ok(0) | Err(_) => {
-                let _ = turn.reactor.remove(fd);
-                self.out = Outgoing::vanished();
+                self.out.vanish(turn.reactor);
                 self.is_dying = true;
                 false
             }
@@ -180,10 +174,7 @@ impl PmixServer {
         self.on_error_text(turn);
         self.tell(true, turn);
         self.errors.close(turn.reactor);
-        if let Some(fd) = self.out.fd.take() {
-            let _ = turn.reactor.remove(&fd);
-        }
-        self.out = Outgoing::vanished();
+        self.out.vanish(turn.reactor);
         self.is_dying = false;
         let no_room = self.directory.path().parent().and_then(files::lacking_room);
         turn.inputs.push(Input::Job {

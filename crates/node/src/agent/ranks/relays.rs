@@ -33,8 +33,6 @@ struct Relay {
     has_ended: bool,
     /// Whether the socket is closed when everything is written.
     is_closing: bool,
-    /// Events for which the reactor watches the socket; `None`: it reports no event, not even a hangup.
-    watched: Option<Interest>,
 }
 
 fn connect(address: Option<SocketAddr>, datagrams: bool) -> io::Result<OwnedFd> {
@@ -96,15 +94,13 @@ impl Relays {
 
     fn add(&mut self, relay: RelayId, socket: OwnedFd, is_connecting: bool, reactor: &Reactor) -> io::Result<()> {
         let watched = if is_connecting { Interest::WRITABLE } else { Interest::READABLE };
-        reactor.add(&socket, Token::Relay(self.slot, relay).pack(), watched)?;
         let one = Relay {
-            out: Outgoing::to(socket),
+            out: Outgoing::to(socket, watched, Token::Relay(self.slot, relay), reactor)?,
             is_connecting,
             is_read: true,
             ends_output: false,
             has_ended: false,
             is_closing: false,
-            watched: Some(watched),
         };
         self.open.insert(relay, one);
         Ok(())
@@ -153,18 +149,18 @@ impl Relays {
             let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
         }
         if !is_full && one.is_closing {
-            let _ = turn.reactor.remove(fd);
+            one.out.close(turn.reactor);
             self.open.remove(&relay);
             return;
         }
         let wanted = Interest { readable: one.is_read && !one.has_ended, writable: is_full };
-        turn.reactor.watch(fd, Token::Relay(self.slot, relay).pack(), &mut one.watched, wanted);
+        one.out.watch(wanted, Token::Relay(self.slot, relay), turn.reactor);
     }
 
     /// Closes a socket that cannot be used any more.
     fn give_up(&mut self, relay: RelayId, turn: &mut Turn<'_>) {
-        if let Some(fd) = self.open.remove(&relay).and_then(|one| one.out.fd) {
-            let _ = turn.reactor.remove(&fd);
+        if let Some(mut one) = self.open.remove(&relay) {
+            one.out.close(turn.reactor);
         }
         turn.push_event(self.job, JobEvent::Relay { relay, event: RelayEvent::Gone });
     }
