@@ -12,7 +12,7 @@
 //! this purpose removes the directory, but keeps the end of the log in the directory.
 //!
 //! The owner of a session is a process, usually of the login in which the session was started, whose end ends the
-//! session: the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the
+//! session. It is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the
 //! batch script. If the leader has ended, is outside of this container or is the container's first process, the owner
 //! is the topmost ancestor of the caller in its kernel session, not the nearest subshell. If the caller leads its
 //! session itself (`setsid wireup up`), the owner is the caller's parent. Inside a batch system's allocation, of which

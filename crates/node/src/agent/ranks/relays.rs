@@ -2,7 +2,6 @@
 
 use super::pmi::PmiSockets;
 use super::pmi::read_socket;
-use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
@@ -10,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket;
 use wireup_proto::io::{JobEvent, RelayAct, RelayEvent, RelayId};
@@ -57,7 +57,7 @@ impl Relays {
         let made = match act {
             RelayAct::Hand { client, datagrams, reply, refusal } => {
                 let (bytes, ends, made) = match self.add_pair(relay, datagrams, turn.reactor) {
-                    Ok(theirs) => (reply, vec![Shared::socket(theirs)], Ok(())),
+                    Ok(theirs) => (reply, vec![Rc::new(theirs)], Ok(())),
                     Err(error) => (refusal, Vec::new(), Err(error)),
                 };
                 clients.reply(client, bytes, ends, turn.reactor);
