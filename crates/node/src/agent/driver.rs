@@ -359,7 +359,8 @@ impl AgentDriver {
                 // opened.
                 let ready = forker::before_threads();
                 let ready = ready.map_err(|error| format!("cannot start a process that forks keepers: {error}"));
-                let result = ready.and_then(|()| links.open_agreed(self.agent.session().links.transport, reactor));
+                let result =
+                    ready.and_then(|()| links.transports.open_agreed(self.agent.session().links.transport, reactor));
                 inputs.push(Input::TransportOpened { result });
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
@@ -392,7 +393,7 @@ impl AgentDriver {
             }
             Output::Relay { job, relay, act } => jobs.with(job, |ranks| {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
-                ranks.on_relay(relay, act, host_number, turn);
+                ranks.relays.on_act(relay, act, host_number, &mut ranks.clients, turn);
             }),
             Output::ListenForStore { job, kernel_session } => {
                 let result = local.listen_for_store(job, kernel_session, reactor);
@@ -411,7 +412,7 @@ impl AgentDriver {
             }
             Output::StartPmix(plan) => local.start_pmix(&plan, reactor, inputs),
             Output::PmixSend { job, bytes } => {
-                if let Some(pmix) = jobs.get_mut(&job).and_then(|ranks| ranks.pmix.as_mut()) {
+                if let Some(pmix) = jobs.by_id.get_mut(&job).and_then(|ranks| ranks.pmix.as_mut()) {
                     pmix.send(bytes, reactor);
                 }
             }
@@ -451,7 +452,7 @@ impl AgentDriver {
             }
             Output::OfFamily { job, family, by } => {
                 local.keepers.join(job, family);
-                local.parent_weight.set_parent(job, by);
+                local.parent_weight.parents.insert(job, by);
             }
             Output::MeetsFamily { job } => local.parent_weight.on_started(job, monotonic_ns()),
             Output::JobGone { job } => {
@@ -506,7 +507,7 @@ impl AgentDriver {
     /// Listens for other agents. Returns the addresses at which they can dial this one, which the first call also
     /// passes to the state machine.
     pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
-        let addresses = self.links.listen(&self.reactor)?;
+        let addresses = self.links.transports.listen(&self.reactor)?;
         if !std::mem::replace(&mut self.listening, true) {
             self.inputs.push(Input::Listening { result: Ok(addresses.clone()) });
         }
@@ -530,7 +531,8 @@ fn shells_of<'s>(
         Some(shells) => Ok(shells),
         None => {
             let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::new(keeper, reactor));
-            Ok(shells.insert(begun.map_err(|error| no_keeper(&error))?))
+            let what = "the process that is to call the remote shells";
+            Ok(shells.insert(begun.map_err(|error| spawn_error(SpawnStep::Fork, what, &error))?))
         }
     }
 }
@@ -558,8 +560,4 @@ fn host_number() -> u64 {
 
 fn no_secret(what: &str, error: &io::Error) -> SpawnError {
     spawn_error(SpawnStep::Secret, what, error)
-}
-
-fn no_keeper(error: &io::Error) -> SpawnError {
-    spawn_error(SpawnStep::Fork, "the process that is to call the remote shells", error)
 }

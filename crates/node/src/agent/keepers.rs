@@ -56,8 +56,8 @@ pub struct Keepers {
     /// The PID namespace for keepers of ranks; `None`: these keepers stay in the agent's namespace.
     namespace: Option<PidNamespace>,
     /// The first process of the PID namespace that all agents share; only the root, or the first agent on a machine,
-    /// has it.
-    first: Option<Keeper>,
+    /// has it. It is to be ended after all other keepers, because the kernel then kills all processes in the namespace.
+    pub first: Option<Keeper>,
     /// How this agent finds agents of the run on this machine under other host names; `None`: it has not looked for
     /// any.
     fellows: Option<Fellows>,
@@ -312,13 +312,7 @@ impl Keepers {
         }
     }
 
-    /// The first process of the shared PID namespace. End it after all other keepers, because the kernel then kills all
-    /// processes in the namespace.
-    pub fn take_first(&mut self) -> Option<Keeper> {
-        self.first.take()
-    }
-
-    /// All keepers except that of `take_first`, with those in `of_ranks`, in the order in which to wait for them: the
+    /// All keepers except `first`, with those in `of_ranks`, in the order in which to wait for them: the
     /// first keeper of a family comes late, since it waits for all processes in its PID namespace.
     pub fn into_keepers(
         self,

@@ -35,7 +35,7 @@ use wireup_proto::io::{Input, LinkId, NetworkValue, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, HELLOS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
-use wireup_wire::peer::{AgentTransport, Hello, PROTOCOL_VERSION, Rejoin, Role, Secret};
+use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role, Secret};
 use wireup_wire::route::Point;
 
 /// The link to the launcher in this same process: a link without a socket.
@@ -51,7 +51,7 @@ pub struct LinkSet {
     me: AgentId,
     config: LinkConfig,
     secret: Option<SecretPage>,
-    transports: Transports,
+    pub transports: Transports,
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet, by id: the oldest first.
     guests: BTreeSet<LinkId>,
@@ -139,7 +139,7 @@ impl LinkSet {
     fn insert(&mut self, mut link: Link, kind: LinkKind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
         let id = LinkId(self.next);
         self.next += 1;
-        link.watch(Token::Link(id).pack(), interest, reactor)?;
+        link.carrier.watch(Token::Link(id).pack(), interest, reactor)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
         // The link may have bytes to send, and no event may report that there is room.
         self.dirty.push(id);
@@ -208,11 +208,6 @@ impl LinkSet {
         transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
     }
 
-    /// Addresses at which other agents can dial this one, best first. The first call starts to listen.
-    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        self.transports.listen(reactor)
-    }
-
     /// Handles the incoming connections of a transport, and the events for its links.
     pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
         let Some(transport) = self.transports.get(which) else { return };
@@ -277,7 +272,11 @@ impl LinkSet {
         let Some(entry) = self.links.get_mut(&id) else {
             return;
         };
-        let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
+        let mut result = if event.writable || event.hangup {
+            entry.link.carrier.on_writable().map_err(LinkError::from)
+        } else {
+            Ok(())
+        };
         if result.is_ok() && (event.readable || event.hangup) {
             result = self.receive_all(id, turn);
         }
@@ -291,7 +290,7 @@ impl LinkSet {
     fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
         loop {
             self.receive(id, turn)?;
-            if !self.links.get(&id).is_some_and(|entry| entry.link.has_more()) {
+            if !self.links.get(&id).is_some_and(|entry| entry.link.carrier.has_more()) {
                 return Ok(());
             }
         }
@@ -314,7 +313,7 @@ impl LinkSet {
         let Some(entry) = self.links.get_mut(&id) else {
             return Ok(());
         };
-        let local = entry.link.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
+        let local = entry.link.carrier.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
         if self.config.node_timeout_ns > 0 {
             entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
         }
@@ -378,7 +377,7 @@ impl LinkSet {
                 Ok(true) if entry.closing => self.forget(id, reactor),
                 Ok(_) => {
                     if std::mem::replace(&mut entry.interest, interest) != interest {
-                        let _ = entry.link.watch(Token::Link(id).pack(), interest, reactor);
+                        let _ = entry.link.carrier.watch(Token::Link(id).pack(), interest, reactor);
                     }
                 }
                 Err(error) => self.fail(id, error, reactor, inputs),
@@ -398,7 +397,7 @@ impl LinkSet {
         let patience = Duration::from_nanos(self.config.node_timeout_ns);
         let (mut again_ns, mut dead) = (None, Vec::new());
         for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == LinkKind::Up) {
-            let pause_ns = match entry.link.silence() {
+            let pause_ns = match entry.link.carrier.silence() {
                 Unacknowledged::Nothing => continue,
                 Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
                     dead.push(id);
@@ -422,20 +421,11 @@ impl LinkSet {
         }
     }
 
-    /// Opens the transport that all agents must have, and returns the `Point` at which other agents reach this one by
-    /// it.
-    ///
-    /// # Errors
-    /// The transport cannot be used; the text says why.
-    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
-        self.transports.open_agreed(transport, reactor)
-    }
-
     /// Removes and closes a link, without an input for the state machine.
     fn forget(&mut self, id: LinkId, reactor: &Reactor) {
         self.guests.remove(&id);
         if let Some(mut entry) = self.links.remove(&id) {
-            entry.link.unwatch(reactor);
+            entry.link.carrier.unwatch(reactor);
         }
     }
 

@@ -29,7 +29,7 @@ use wireup_os::socket::NoRow;
 use wireup_proto::io::{Input, JobEvent, KernelSession, PmixPlan, SpawnPlan, StoreAct, StoreClient};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{PortRange, RankPorts};
-use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::secondary_client::{Answer, HELLO_LEN_MAX, Hello};
 
 pub struct LocalJobs {
@@ -74,12 +74,12 @@ impl LocalJobs {
         }
         let ranks = self.jobs.ranks_of(job, plan.kernel_session, &mut self.keepers, reactor);
         let spawned = ranks.and_then(|ranks| {
-            let lacking = ranks.lacking().map(|what| JobEvent::RanksLack { what });
+            let lacking = ranks.lacks_namespace.then_some(JobEvent::RanksLack { what: Lacking::Namespace });
             let picture = plan.report_bindings.then(|| binding::picture_of(plan)).flatten();
             let bound = picture.map(|picture| JobEvent::RanksBound { picture });
             inputs.extend(lacking.into_iter().chain(bound).map(|event| Input::Job { job, event }));
             ranks.spawn(plan, own_devices, self.secondary_clients.name(reactor), reactor)?;
-            Ok(ranks.next_standby())
+            Ok(ranks.pmix.as_mut().and_then(|pmix| pmix.next.take()))
         });
         match spawned {
             Ok(next) => {
@@ -96,10 +96,14 @@ impl LocalJobs {
     /// Lowers the CPU weight of the ranks that have spawned a job until that job has started, if there are more ranks
     /// on this node than CPUs.
     fn lower_parent_weight(&mut self, plan: &SpawnPlan) {
-        let parent =
-            self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(|ranks| &ranks.keeper);
+        let parent = self
+            .parent_weight
+            .parents
+            .get(&plan.job)
+            .and_then(|job| self.jobs.by_id.get(job))
+            .map(|ranks| &ranks.keeper);
         let parent = parent.filter(|keeper| keeper.kernel_session() == Some(KernelSession::Own));
-        let ranks: usize = self.jobs.values().map(JobRanks::len).sum();
+        let ranks: usize = self.jobs.by_id.values().map(JobRanks::len).sum();
         // Where nodes share a machine, each rank has its own scheduling group, so the job has no group whose weight
         // could be lowered.
         if let Some(keeper) = parent.filter(|keeper| keeper.lost().is_none() && !plan.shares_machine)
@@ -182,7 +186,7 @@ impl LocalJobs {
     }
 
     pub fn act_on_store(&mut self, job: JobId, client: StoreClient, act: StoreAct, turn: &mut Turn<'_>) {
-        if let Some(ranks) = self.jobs.get(&job) {
+        if let Some(ranks) = self.jobs.by_id.get(&job) {
             self.stores.on_act(ranks.slot, client, act, turn);
         }
     }
@@ -202,12 +206,12 @@ impl LocalJobs {
         let now_ns = monotonic_ns();
         self.memory.forget(job);
         self.parent_weight.on_started(job, now_ns);
-        if self.jobs.get(&job).is_some_and(|ranks| ranks.keeper.lost().is_some()) {
+        if self.jobs.by_id.get(&job).is_some_and(|ranks| ranks.keeper.lost().is_some()) {
             self.collect_orphans(now_ns, of_shells);
         }
         if let Some(mut ranks) = self.jobs.remove(&job) {
             self.stores.forget(ranks.slot, reactor);
-            if let Some((first, sockets)) = ranks.sockets.take_reserved() {
+            if let Some((first, sockets)) = ranks.sockets.reserved.take() {
                 self.rank_ports.close(job, first, sockets);
             }
             self.parent_weight.on_parent_over(ranks.keeper.pid(), now_ns);
@@ -221,7 +225,7 @@ impl LocalJobs {
     /// Call it when a job whose keeper was killed has ended: its orphans are now descendants of this process, which is
     /// a subreaper, and are searched for.
     fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
-        let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
+        let keepers = self.jobs.by_id.values().map(|ranks| &ranks.keeper).chain(of_shells);
         if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
             self.orphans.on_keepers_lost(since, now_ns);
             self.look_for_orphans(now_ns, of_shells);
@@ -232,7 +236,7 @@ impl LocalJobs {
         if self.orphans.deadline_ns().is_some() {
             // A dying keeper's socket closes before its children are reparented to this process: until then they are
             // the keeper's descendants.
-            let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
+            let keepers = self.jobs.by_id.values().map(|ranks| &ranks.keeper).chain(of_shells);
             let living = keepers.filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
             let living: Vec<u32> =
                 living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();
@@ -249,12 +253,12 @@ impl LocalJobs {
             leaving::deadline_ns(),
             self.stores.deadline_ns(),
         ];
-        self.jobs.values().filter_map(JobRanks::deadline_ns).chain(own.into_iter().flatten()).min()
+        self.jobs.by_id.values().filter_map(JobRanks::deadline_ns).chain(own.into_iter().flatten()).min()
     }
 
     /// Handles deadlines that have passed.
     pub fn on_tick(&mut self, of_shells: Option<&KeeperLink>, turn: &mut Turn<'_>) {
-        self.jobs.values_mut().for_each(|ranks| ranks.on_tick(turn));
+        self.jobs.by_id.values_mut().for_each(|ranks| ranks.on_tick(turn));
         self.keepers.on_tick(turn.now_ns, turn.reactor);
         self.parent_weight.on_tick(turn.now_ns);
         leaving::look();
@@ -264,14 +268,14 @@ impl LocalJobs {
 
     /// Writes the queued requests to the keepers.
     pub fn flush_keepers(&mut self, reactor: &Reactor) {
-        self.jobs.values_mut().for_each(|ranks| ranks.keeper.flush(reactor));
+        self.jobs.by_id.values_mut().for_each(|ranks| ranks.keeper.flush(reactor));
     }
 
     /// Ends all keepers and the processes that they have started, and waits until all of them are gone.
     pub fn end(mut self, of_shells: Option<Keeper>, reactor: &Reactor) {
-        let first = self.keepers.take_first();
+        let first = self.keepers.first.take();
         let LocalJobs { jobs, keepers, orphans, .. } = self;
-        let jobs = jobs.into_values().map(|ranks| ranks.keeper.into_keeper(reactor));
+        let jobs = jobs.by_id.into_values().map(|ranks| ranks.keeper.into_keeper(reactor));
         let keepers: Vec<Keeper> = keepers.into_keepers(jobs, reactor).chain(of_shells).collect();
         forker::end();
         keepers.into_iter().for_each(Keeper::leave);
@@ -285,28 +289,20 @@ impl LocalJobs {
 
 #[derive(Default)]
 pub struct Jobs {
-    ranks: BTreeMap<JobId, JobRanks>,
+    pub by_id: BTreeMap<JobId, JobRanks>,
     slots: BTreeMap<JobSlot, JobId>,
     next: JobSlot,
 }
 
 impl Jobs {
-    pub fn get(&self, job: &JobId) -> Option<&JobRanks> {
-        self.ranks.get(job)
-    }
-
-    pub fn get_mut(&mut self, job: &JobId) -> Option<&mut JobRanks> {
-        self.ranks.get_mut(job)
-    }
-
     /// Calls `act` with the ranks of a job, if the job has any on this node.
     pub fn with(&mut self, job: JobId, act: impl FnOnce(&mut JobRanks)) {
-        self.ranks.get_mut(&job).map(act);
+        self.by_id.get_mut(&job).map(act);
     }
 
     /// The ranks of the job that has this slot; `None`: the job has ended on this node.
     pub fn at(&mut self, slot: JobSlot) -> Option<&mut JobRanks> {
-        self.ranks.get_mut(self.slots.get(&slot)?)
+        self.by_id.get_mut(self.slots.get(&slot)?)
     }
 
     /// Calls `act` with the ranks of the job that has this slot, if the job is still on this node.
@@ -322,34 +318,22 @@ impl Jobs {
         keepers: &mut Keepers,
         reactor: &Reactor,
     ) -> Result<&mut JobRanks, SpawnError> {
-        if !self.ranks.contains_key(&job) {
+        if !self.by_id.contains_key(&job) {
             while self.slots.contains_key(&self.next) {
                 self.next = self.next.following();
             }
             let ranks = JobRanks::new(job, self.next, session, keepers, reactor)?;
             self.slots.insert(self.next, job);
             self.next = self.next.following();
-            self.ranks.insert(job, ranks);
+            self.by_id.insert(job, ranks);
         }
-        Ok(self.ranks.get_mut(&job).expect("it was there or has just been inserted"))
+        Ok(self.by_id.get_mut(&job).expect("it was there or has just been inserted"))
     }
 
     pub fn remove(&mut self, job: &JobId) -> Option<JobRanks> {
-        let ranks = self.ranks.remove(job)?;
+        let ranks = self.by_id.remove(job)?;
         self.slots.remove(&ranks.slot);
         Some(ranks)
-    }
-
-    pub fn values(&self) -> impl Iterator<Item = &JobRanks> {
-        self.ranks.values()
-    }
-
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut JobRanks> {
-        self.ranks.values_mut()
-    }
-
-    pub fn into_values(self) -> impl Iterator<Item = JobRanks> {
-        self.ranks.into_values()
     }
 }
 
@@ -395,7 +379,7 @@ impl SecondaryClientSocket {
             };
             let hello = Hello::decode(&bytes[..letter.bytes]).filter(|_| is_own(&letter));
             let Some(hello) = hello else { continue };
-            let joined = match jobs.get_mut(&hello.job) {
+            let joined = match jobs.by_id.get_mut(&hello.job) {
                 Some(ranks) => ranks.clients.on_hello(&hello, turn),
                 None => Err(Answer::NoRank),
             };
@@ -424,13 +408,13 @@ mod tests {
         for job in [7, 1 << 25, 3] {
             jobs.ranks_of(JobId(job), KernelSession::Own, &mut keepers, &reactor).unwrap();
         }
-        let slots: Vec<JobSlot> = jobs.values().map(|ranks| ranks.slot).collect();
+        let slots: Vec<JobSlot> = jobs.by_id.values().map(|ranks| ranks.slot).collect();
         assert_eq!(slots, [JobSlot(1), JobSlot::LAST, JobSlot(0)]);
         jobs.next = JobSlot::LAST;
         assert_eq!(jobs.ranks_of(JobId(9), KernelSession::Own, &mut keepers, &reactor).unwrap().slot, JobSlot(2));
         let gone = jobs.remove(&JobId(7)).expect("the job was there");
         assert!(gone.slot == JobSlot::LAST && jobs.at(JobSlot::LAST).is_none() && jobs.at(JobSlot(0)).is_some());
-        jobs.into_values().chain([gone]).for_each(|ranks| {
+        jobs.by_id.into_values().chain([gone]).for_each(|ranks| {
             let _ = ranks.keeper.into_keeper(&reactor).close();
         });
     }

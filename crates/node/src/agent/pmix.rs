@@ -31,8 +31,8 @@ use bytes::Bytes;
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::{bind, files};
 use wireup_proto::io::{ExitStatus, Input, JobEvent, KernelSession, PmixEnd, PmixPlan};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{Limit, Resource};
@@ -85,7 +85,7 @@ impl PmixServer {
         let ranks = plan.begin.cpus.len();
         let cpus = cpus_of_ranks(&plan.binding, ranks).map_err(|error| unbound(&error))?;
         let begin = Begin {
-            oversubscribed: plan.ranks_here as usize > allowed_cpus(),
+            oversubscribed: plan.ranks_here as usize > bind::allowed().map_or(1, |cpus| cpus.len()),
             dir: directory.name(),
             cpus,
             ..plan.begin.clone()
@@ -186,10 +186,6 @@ impl PmixServer {
 
 fn unnamed(error: &std::io::Error) -> SpawnError {
     spawn_error(SpawnStep::Cwd, "a random name for the PMIx server's directory", error)
-}
-
-fn allowed_cpus() -> usize {
-    wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())
 }
 
 /// File mode mask of the server: other users must not read its files.

@@ -92,7 +92,7 @@ pub struct RankSockets {
     /// Sockets that keep the ports of the job's rendezvous for its ranks.
     rendezvous: Vec<OwnedFd>,
     /// Lowest reserved port of the ranks, and the sockets of the reserved ports by local rank.
-    reserved: Option<(u16, Vec<OwnedFd>)>,
+    pub reserved: Option<(u16, Vec<OwnedFd>)>,
 }
 
 impl RankSockets {
@@ -130,11 +130,6 @@ impl RankSockets {
         self.first_port = base;
         self.sockets = copies?;
         Ok(())
-    }
-
-    /// Takes the sockets of the reserved ports that the job has used, with the lowest port.
-    pub fn take_reserved(&mut self) -> Option<(u16, Vec<OwnedFd>)> {
-        self.reserved.take()
     }
 
     /// Takes the sockets for `processes`; each process gets its port in the variable `WIREUP_LISTEN_PORT`.
@@ -195,6 +190,6 @@ mod tests {
         sockets.on_exited(LocalRank(1));
         let is_open = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
         assert_eq!([base, base + 1].map(is_open), [true, false]);
-        assert_eq!(sockets.take_reserved().unwrap().1.len(), 2);
+        assert_eq!(sockets.reserved.unwrap().1.len(), 2);
     }
 }

@@ -31,9 +31,7 @@ use stdin::RankStdin;
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::pty::is_terminal;
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{
-    ExitStatus, JobEvent, KernelSession, PmixPlan, RelayAct, RelayId, SignalTarget, SpawnPlan, Started, Stream,
-};
+use wireup_proto::io::{ExitStatus, JobEvent, KernelSession, PmixPlan, SignalTarget, SpawnPlan, Started, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::RankStdout;
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
@@ -60,7 +58,7 @@ pub struct JobRanks {
     stacks: Option<StackTaker>,
     exits: Exits,
     /// Whether the ranks run outside of the PID namespace that the session's agents shared, because it has ended.
-    lacks_namespace: bool,
+    pub lacks_namespace: bool,
 }
 
 /// How ranks have ended.
@@ -76,11 +74,6 @@ struct Exits {
 }
 
 impl JobRanks {
-    /// The property that the ranks should have and do not, to be reported before they start.
-    pub fn lacking(&self) -> Option<Lacking> {
-        self.lacks_namespace.then_some(Lacking::Namespace)
-    }
-
     /// The state of a job whose ranks are not started yet, with an idle or newly forked keeper.
     pub fn new(
         job: JobId,
@@ -298,11 +291,6 @@ impl JobRanks {
         }
     }
 
-    /// Carries out `act` on the socket of a relay. `host`: the number of this host in addresses of ranks.
-    pub fn on_relay(&mut self, relay: RelayId, act: RelayAct, host: fn() -> u64, turn: &mut Turn<'_>) {
-        self.relays.on_act(relay, act, host, &mut self.clients, turn);
-    }
-
     /// Starts to take the call stacks of these ranks, unless stacks are being taken already.
     pub fn take_stacks(&mut self, processes: &[(Rank, u32)], turn: &mut Turn<'_>) {
         if self.stacks.is_some() {
@@ -373,12 +361,6 @@ impl JobRanks {
     pub(super) fn dismiss_standby(&mut self) {
         let request = self.standby.as_mut().map(StandbyServer::dismiss);
         request.into_iter().for_each(|request| self.keeper.request(&request));
-    }
-
-    /// The planned PMIx server for the next job of the family, to be started before that job is known; `None`: none is
-    /// planned.
-    pub fn next_standby(&mut self) -> Option<StandbyServer> {
-        self.pmix.as_mut()?.next.take()
     }
 
     /// Reads once from the server process's socket. `false`: nothing more is available now.

@@ -85,8 +85,8 @@ impl Shells {
             let session = bootstrap.session;
             return self.call_step(shell, Sealed { agents, how, session, message: Vec::new(), problem: None });
         }
-        let (sealing, process, program) =
-            Sealing::start(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
+        let (sealing, process, program) = Sealing::start(shell, agents, how, bootstrap)
+            .map_err(|error| spawn_error(SpawnStep::Secret, "a key for the bootstrap message", &error))?;
         self.sealings.insert(shell, sealing);
         self.request(shell, process, program);
         Ok(())
@@ -317,10 +317,6 @@ pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
 /// Completes the text `what` of an error, so that it says what was tried and why it failed.
 pub fn in_words(error: SpawnError) -> SpawnError {
     SpawnError { what: remedy::in_words(&error), ..error }
-}
-
-fn own_key(error: &io::Error) -> SpawnError {
-    spawn_error(SpawnStep::Secret, "a key for the bootstrap message", error)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(super) struct Processes {
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// Listening sockets for processes in the queue, in the order of these processes.
-    listening: VecDeque<OwnedFd>,
+    pub listening: VecDeque<OwnedFd>,
     /// Processes that have not been reaped, by slot.
     living: HashMap<u32, Living>,
     /// The slot of each process in `living`, by pid.
@@ -89,11 +89,6 @@ impl Processes {
             preloading: None,
             kept: None,
         })
-    }
-
-    /// Adds listening sockets for the next batch.
-    pub fn add_listening(&mut self, sockets: Vec<OwnedFd>) {
-        self.listening.extend(sockets);
     }
 
     /// Adds a batch to the queue. The file of each program is searched once for all of its processes.

@@ -248,7 +248,7 @@ impl Serve {
         while let Some((request, sockets)) = self.agent.next() {
             self.patience = PATIENCE_MIN;
             match request {
-                Request::Sockets { .. } => self.processes.add_listening(sockets),
+                Request::Sockets { .. } => self.processes.listening.extend(sockets),
                 Request::Spawn(batch) => self.on_batch(batch),
                 Request::Signal { slot, signal } => self.processes.signal(slot, signal, &mut self.agent.outbox),
                 Request::Sweep => self.begin_sweep(false),

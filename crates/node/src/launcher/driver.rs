@@ -327,7 +327,7 @@ impl<'w> LauncherDriver<'w> {
     fn on_event(&mut self, event: Event) {
         match Token::unpack(event.token) {
             Some(SIGNAL_TOKEN) => self.on_signals(),
-            Some(STOP_TOKEN) if self.signals.is_stop_pending() => {
+            Some(STOP_TOKEN) if self.signals.stop.is_pending(SIGTSTP) => {
                 self.tell(LauncherInput::Signal { signal: SIGTSTP, sender: None });
             }
             Some(STOP_TOKEN) => {}
@@ -340,7 +340,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn on_signals(&mut self) {
-        while let Some((signal, sender)) = self.signals.read() {
+        while let Some((signal, sender)) = self.signals.passed_on.read_from() {
             if signal == SIGCONT {
                 self.stdin.on_continue(self.root.reactor());
                 if let Some(terminal) = &self.terminal {
@@ -489,16 +489,6 @@ impl Signals {
         let failed = |error| RunError::System { what: "making a signal descriptor", error };
         let watch = |signals: &[i32], token| watch(signals, token).map_err(failed);
         Ok(Signals { passed_on: watch(&PASSED_ON, passed_on)?, stop: watch(&[SIGTSTP], stop)? })
-    }
-
-    /// The next signal to pass on to the job, and the pid of its sender.
-    pub fn read(&self) -> Option<(i32, Option<u32>)> {
-        self.passed_on.read_from()
-    }
-
-    /// Whether a `SIGTSTP` is pending and no `SIGCONT` has followed.
-    pub fn is_stop_pending(&self) -> bool {
-        self.stop.is_pending(SIGTSTP)
     }
 
     /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has discarded it. Returns after a `SIGCONT`;

@@ -58,7 +58,7 @@ impl Root {
     pub fn session(session: Attached) -> io::Result<Root> {
         let mut link = session.into_link()?;
         let reactor = Reactor::new()?;
-        link.watch(SOCKET_TOKEN.pack(), Interest::READABLE, &reactor)?;
+        link.carrier.watch(SOCKET_TOKEN.pack(), Interest::READABLE, &reactor)?;
         let received = match link.receive_early() {
             Received::Bytes(bytes) => vec![bytes],
             Received::Nothing | Received::Up(_) => Vec::new(),
@@ -204,12 +204,12 @@ impl Session {
         let all_out = self.link.flush().unwrap_or(true);
         let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
         if std::mem::replace(&mut self.interest, interest) != interest {
-            let _ = self.link.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
+            let _ = self.link.carrier.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
         }
     }
 
     fn on_end(&mut self, problem: String) {
-        self.link.unwatch(&self.reactor);
+        self.link.carrier.unwatch(&self.reactor);
         self.end = End::Closed(format!("the connection to the session is lost: {problem}"));
     }
 }

@@ -11,17 +11,14 @@ use super::sealed::{SealError, Sealed};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::socket::Unacknowledged;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 use wireup_wire::peer::{Hello, Problem, ProblemKind};
 
 pub struct Link {
-    carrier: Box<dyn Carrier>,
+    pub carrier: Box<dyn Carrier>,
     stage: Stage,
     /// Bytes to be sent next: the bytes of the handshake, or the remaining bytes of frames that have been sent in part.
     begun: VecDeque<Bytes>,
@@ -85,15 +82,6 @@ impl Link {
         }
     }
 
-    /// Makes the reactor report those events of the link that are in `interest`, with this token.
-    pub fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
-        self.carrier.watch(token, interest, reactor)
-    }
-
-    pub fn unwatch(&mut self, reactor: &Reactor) {
-        self.carrier.unwatch(reactor);
-    }
-
     pub fn is_local(&self) -> bool {
         self.local
     }
@@ -108,25 +96,10 @@ impl Link {
         if let Stage::Handshake(handshake) = &self.stage { handshake.heard() } else { None }
     }
 
-    /// The address at this end of the link, if this end has an address.
-    pub fn local_address(&self) -> Option<IpAddr> {
-        self.carrier.local_address()
-    }
-
     /// Makes the link fail if the peer acknowledges neither probes nor data for the time `patience`.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         self.carrier.keep_alive(patience)
-    }
-
-    #[cfg(test)]
-    pub fn is_kept_alive(&self) -> bool {
-        self.carrier.is_kept_alive()
-    }
-
-    /// Whether the bytes written are being acknowledged.
-    pub fn silence(&self) -> Unacknowledged {
-        self.carrier.silence()
     }
 
     /// Queues a frame; `flush` sends it.
@@ -143,11 +116,6 @@ impl Link {
     pub fn wants_to_write(&self) -> bool {
         let sealing = self.sealed.as_ref().is_some_and(Sealed::has_pieces);
         !self.begun.is_empty() || (self.is_open() && (sealing || !self.waiting.is_empty()))
-    }
-
-    /// Handles an event: there may be room, or the attempt to connect has ended, successfully or not.
-    pub fn on_writable(&mut self) -> Result<(), LinkError> {
-        Ok(self.carrier.on_writable()?)
     }
 
     /// Sends until nothing is left or there is no room; `true`: everything has been sent.
@@ -249,11 +217,6 @@ impl Link {
                 Ok(Received::Up(peer))
             }
         }
-    }
-
-    /// Whether `receive` must be called again without waiting for an event.
-    pub fn has_more(&self) -> bool {
-        self.carrier.has_more()
     }
 
     /// Returns the frames that arrived directly after the handshake; each is returned only once.

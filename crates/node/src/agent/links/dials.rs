@@ -85,7 +85,7 @@ impl Dials {
         let mut failed = Vec::new();
         self.by_target.retain(|&agent, dial| {
             let Some(problem) = dial.attempts.over() else { return true };
-            self.was_dialled_in_vain |= dial.attempts.has_tried();
+            self.was_dialled_in_vain |= !dial.attempts.tried.is_empty();
             match dial.role {
                 Role::Direct => failed.push(Input::DialFailed { agent: Some(agent), problem }),
                 Role::Rejoin(_) => failed.push(Input::DialFailed { agent: None, problem }),
@@ -135,8 +135,8 @@ impl Dial {
         {
             self.left = left;
             match transports.get(*which).map(|transport| transport.candidates(&self.offer)) {
-                Some(Ok(candidates)) => self.attempts.extend(candidates),
-                Some(Err(problem)) => self.attempts.on_no_way(problem),
+                Some(Ok(candidates)) => self.attempts.waiting.extend(candidates),
+                Some(Err(problem)) => self.attempts.failures.push(problem),
                 None => {}
             }
         }
@@ -168,11 +168,6 @@ impl<W: Display> Attempts<W> {
         Attempts { waiting: candidates.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
     }
 
-    /// Adds candidates, which are tried after all previous candidates.
-    pub fn extend(&mut self, candidates: Vec<W>) {
-        self.waiting.extend(candidates);
-    }
-
     /// The next candidate if a candidate is due. The attempt counts as in progress until `on_failure`.
     pub fn next(&mut self, now_ns: u64) -> Option<(Attempt, W)> {
         if self.under_way > 0 && now_ns < self.next_ns {
@@ -192,19 +187,9 @@ impl<W: Display> Attempts<W> {
         self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// Notes that a transport has no candidates. `problem`: the reason why there are none.
-    pub fn on_no_way(&mut self, problem: String) {
-        self.failures.push(problem);
-    }
-
     /// Time at which the next candidate is due if no attempt fails earlier (ns).
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
-    }
-
-    /// Whether any candidate was tried.
-    pub fn has_tried(&self) -> bool {
-        !self.tried.is_empty()
     }
 
     /// Whether all candidates have failed.
@@ -318,8 +303,8 @@ mod tests {
         attempts.next(5);
         attempts.on_failure(Attempt(0), "it rains");
         assert!(attempts.is_over());
-        attempts.on_no_way("there is no road".into());
-        attempts.extend(vec!["by boat"]);
+        attempts.failures.push("there is no road".into());
+        attempts.waiting.extend(["by boat"]);
         assert_eq!((attempts.over(), attempts.next(6)), (None, Some((Attempt(1), "by boat"))));
         attempts.on_failure(Attempt(1), "it leaks");
         assert_eq!(attempts.over().as_deref(), Some("by pigeon: it rains; there is no road; by boat: it leaks"));

@@ -83,7 +83,7 @@ fn pair(interface: &str, encrypt: bool) -> (LinkEnd, LinkEnd) {
 
 /// Whether the kernel's keepalive is on, for each link.
 fn kept_alive(end: &LinkEnd) -> Vec<bool> {
-    end.links.links.values().map(|entry| entry.link.is_kept_alive()).collect()
+    end.links.links.values().map(|entry| entry.link.carrier.is_kept_alive()).collect()
 }
 
 /// Runs turns of both ends until `done` returns `true`.
@@ -117,7 +117,7 @@ fn frames_pass_both_ways_over_ipv4_and_ipv6() {
         }
         for encrypt in [false, true] {
             let (mut parent, mut child) = pair(interface, encrypt);
-            let addresses = parent.links.listen(&parent.reactor).unwrap();
+            let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
             child.links.dial(&addresses, true, &child.reactor).unwrap();
             run_until(&mut parent, &mut child, both_up);
             let (down, peer, at) = parent.up().unwrap();
@@ -147,7 +147,7 @@ fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut addresses = vec![refused, silent.local_addr().unwrap().to_string()];
-    addresses.extend(parent.links.listen(&parent.reactor).unwrap());
+    addresses.extend(parent.links.transports.listen(&parent.reactor).unwrap());
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run_until(&mut parent, &mut child, both_up);
     assert_eq!((child.links.links.len(), child.links.dials.unreachable()), (1, None));
@@ -172,7 +172,7 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
         let (mut parent, mut child) =
             (LinkEnd::with_test_secret(me, config), LinkEnd::with_test_secret(CHILD, self::config("127.0.0.1", false)));
         let mut addresses = vec![refused.clone()];
-        addresses.extend(parent.links.listen(&parent.reactor).unwrap());
+        addresses.extend(parent.links.transports.listen(&parent.reactor).unwrap());
         let begun = child.links.dial(&addresses, true, &child.reactor);
         begun.expect("the second address takes connections");
         run_until(&mut parent, &mut child, |_, child| child.links.dials.unreachable().is_some());
@@ -194,10 +194,18 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
 #[test]
 fn an_unknown_interface_is_reported_with_the_existing_ones() {
     let mut parent = LinkEnd::with_test_secret(PARENT, config("nosuch0", false));
-    let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
+    let error = parent.links.transports.listen(&parent.reactor).unwrap_err().to_string();
     assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
     let mut parent = LinkEnd::with_test_secret(PARENT, config("10.0.0.0/64", false));
-    assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is not a network"));
+    assert!(
+        parent
+            .links
+            .transports
+            .listen(&parent.reactor)
+            .unwrap_err()
+            .to_string()
+            .contains("10.0.0.0/64 is not a network")
+    );
 }
 
 fn hello(version: u16) -> Hello {
@@ -207,7 +215,7 @@ fn hello(version: u16) -> Hello {
 #[test]
 fn unauthenticated_connections_do_not_keep_a_child_out() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
-    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
     // A guest that sends a valid hello, which the parent answers, and then stays silent.
     let mut first = Vec::new();
     let hello = hello(PROTOCOL_VERSION);
@@ -234,7 +242,7 @@ fn unauthenticated_connections_do_not_keep_a_child_out() {
 fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
     let mut parent = LinkEnd::with_test_secret(PARENT, config("127.0.0.1", true));
     let mut child = LinkEnd::with_test_secret(CHILD, config("127.0.0.1", true));
-    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
     let mut recorded = Vec::new();
     let hello = hello(PROTOCOL_VERSION);
     let terms = Terms { encrypt: true, listener: PARENT, binding: &[] };
@@ -263,7 +271,7 @@ fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
 #[test]
 fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let mut parent = LinkEnd::with_test_secret(PARENT, config("127.0.0.1", false));
-    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
     let hello = hello(PROTOCOL_VERSION + 1);
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
@@ -335,7 +343,7 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
     let marker = b"a line that nobody else should read";
     for encrypt in [false, true] {
         let (mut parent, mut child) = pair("127.0.0.1", encrypt);
-        let mut tap = Tap::new(parent.links.listen(&parent.reactor).unwrap().remove(0));
+        let mut tap = Tap::new(parent.links.transports.listen(&parent.reactor).unwrap().remove(0));
         let address = tap.listener.local_addr().unwrap().to_string();
         child.links.dial(&[address], true, &child.reactor).unwrap();
         run_until(&mut parent, &mut child, |parent, child| {
@@ -366,7 +374,7 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
 fn strangers(interface: &str, encrypt: bool) -> (Vec<LinkEnd>, Vec<Vec<String>>) {
     let mut ends: Vec<LinkEnd> =
         (5..8).map(|me| LinkEnd::with_test_secret(AgentId(me), config(interface, encrypt))).collect();
-    let at = ends.iter_mut().map(|end| end.links.listen(&end.reactor).unwrap()).collect();
+    let at = ends.iter_mut().map(|end| end.links.transports.listen(&end.reactor).unwrap()).collect();
     (ends, at)
 }
 
@@ -463,7 +471,7 @@ fn a_direct_dial_without_an_answer_times_out() {
 #[test]
 fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     let (mut root, mut rejoin) = pair("127.0.0.1", false);
-    let addresses = root.links.listen(&root.reactor).unwrap();
+    let addresses = root.links.transports.listen(&root.reactor).unwrap();
     let incarnation = Rejoin { incarnation: 2, at: 5 };
     rejoin.links.rejoin(addresses.clone(), incarnation, &rejoin.reactor, &mut rejoin.inputs);
     run_until(&mut root, &mut rejoin, both_up);

@@ -200,7 +200,7 @@ impl UcxCarrier {
         let tag = ends.fresh_tag()?;
         let head = head(tag, ends.worker.address()).ok_or(io::ErrorKind::InvalidInput)?;
         let endpoint = ends.worker.connect(&point.address).map_err(io::Error::other)?;
-        ends.insert(tag, Inbox::towards(endpoint));
+        ends.insert(tag, Inbox { endpoint: Some(endpoint), ..Inbox::default() });
         drop(ends);
         let binding = binding(&point.key, &head);
         Ok(UcxCarrier { shared, tag, progress: Progress::Opening(endpoint, head), binding })
@@ -378,11 +378,6 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// The inbox of a link that this agent dials.
-    pub fn towards(endpoint: Endpoint) -> Inbox {
-        Inbox { endpoint: Some(endpoint), ..Inbox::default() }
-    }
-
     /// The inbox of a link that the peer has dialled, with its first message.
     pub fn with(message: Bytes) -> Inbox {
         Inbox { messages: VecDeque::from([message]), ..Inbox::default() }
