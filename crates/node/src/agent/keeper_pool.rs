@@ -65,8 +65,8 @@ impl Idle {
 
     /// Reads what the keeper reports; `false`: the keeper cannot be used with the server that it has started.
     fn receive(&mut self) -> io::Result<bool> {
-        if self.keeper.is_entering() {
-            self.keeper.entered()?;
+        if !self.keeper.has_settled() {
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut events = Vec::new();
         if self.keeper.receive(&mut events)? == Alive::Gone {

@@ -15,7 +15,7 @@ mod dials;
 use super::link_config::LinkConfig;
 use super::token::Token;
 pub use super::transports::ListenError;
-use super::transports::{Offer, Transport, Transports, Which};
+use super::transports::{Offer, Transports, Which};
 use super::turn::Turn;
 use crate::transport::addresses::{self, Filter};
 use crate::transport::carrier::Carrier;
@@ -204,8 +204,8 @@ impl LinkSet {
         let guest = self.guests.first().and_then(|id| until_ns(self.links.get(id)?));
         let under_way = || self.links.values().filter_map(until_ns).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
-        let transports = self.transports.each().filter_map(Transport::deadline_ns);
-        transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
+        let own = [self.transports.deadline_ns(), self.dials.deadline_ns(), under_way, guest, self.look_ns];
+        own.into_iter().flatten().min()
     }
 
     /// Handles the incoming connections of a transport, and the events for its links.

@@ -143,7 +143,14 @@ impl Keeper {
 
     /// Waits until the keeper has set up its namespace; `false`: the keeper cannot set it up, or has been killed.
     pub fn has_settled(&mut self) -> bool {
-        !self.is_entering() || self.entered().is_ok()
+        // The keeper sends one byte when the namespace is set up.
+        if self.namespace == Namespace::Entering
+            && socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
+            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
+        {
+            self.namespace = Namespace::Other;
+        }
+        self.namespace != Namespace::Entering
     }
 
     /// Returns a keeper in place of this keeper, which could not set up its namespace: a keeper that `again` forks or,
@@ -159,25 +166,6 @@ impl Keeper {
         }
         second.into_iter().for_each(|second| drop(second.close()));
         Keeper::fork()
-    }
-
-    /// Whether the keeper is still setting up its namespace; the keeper sends one byte when the namespace is set up.
-    pub fn is_entering(&self) -> bool {
-        self.namespace == Namespace::Entering
-    }
-
-    /// Reads the byte that the keeper sends when its namespace is set up.
-    ///
-    /// # Errors
-    /// The keeper cannot set up its namespace.
-    pub fn entered(&mut self) -> io::Result<()> {
-        let has_entered = self.has_entered();
-        has_entered.then(|| self.namespace = Namespace::Other).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
-    }
-
-    fn has_entered(&self) -> bool {
-        socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
-            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
     }
 
     /// Whether the keeper has another PID namespace than the agent.

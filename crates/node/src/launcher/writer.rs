@@ -187,11 +187,6 @@ impl Writer {
 }
 
 impl Shared {
-    fn tell(&self) {
-        // A write fails only if the counter is full, and then it is readable already.
-        let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
-    }
-
     fn write_until_closed(&self) {
         loop {
             let mut state = lock(&self.state);
@@ -219,7 +214,8 @@ impl Shared {
         }
         drop(state);
         self.changed.notify_all();
-        self.tell();
+        // This write fails only if the counter is full, and then it is readable already.
+        let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
     }
 }
 
@@ -230,7 +226,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Target {
     fn new(stream: Stream, style: LineStyle, sink: Sink, spool: Option<Arc<Spool>>) -> Target {
-        let lines = Lines::new(style).decorated(sink.decoration.clone());
+        let lines = Lines::new(style, sink.decoration.clone());
         Target { stream, sink, spool, lines }
     }
 

@@ -27,7 +27,7 @@
 //!
 //! Little-endian. Everything before the hello is bound to the handshake, together with the key of the dialled worker.
 
-use super::{Begin, Candidate, Offer, Transport, Which};
+use super::{Candidate, Offer, Transport, Which};
 use crate::agent::token::Token;
 use crate::transport::carrier::{Came, Carrier};
 use crate::transport::handshake;
@@ -39,7 +39,6 @@ use std::rc::Rc;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::sys::Status;
 use wireup_ucx::{Budget, Endpoint, Message, Verdict, Worker};
-use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::Point;
 
 /// Time limit of the handshake (ns), after which another transport is tried. Chosen: three messages take less than a
@@ -64,10 +63,13 @@ impl Ucx {
     }
 }
 
-impl Begin for Ucx {
-    const AGREED: Option<AgentTransport> = Some(AgentTransport::Ucx);
-
-    fn open(reactor: &Reactor) -> Result<(Ucx, Point), String> {
+impl Ucx {
+    /// Opens the transport because all agents must have it; returns the `Point` at which other agents reach this one by
+    /// it.
+    ///
+    /// # Errors
+    /// The transport cannot be used here; the text says why.
+    pub fn open(reactor: &Reactor) -> Result<(Ucx, Point), String> {
         let open = || -> Result<(Ucx, Point), Box<dyn std::error::Error>> {
             let worker = Worker::open()?;
             reactor.add(worker.fd(), Token::Transport(Which::Ucx).pack(), Interest::READABLE)?;

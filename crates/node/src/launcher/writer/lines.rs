@@ -60,14 +60,10 @@ enum Reason {
 }
 
 impl Lines {
-    pub fn new(style: LineStyle) -> Lines {
+    /// `decoration`: a text before each line.
+    pub fn new(style: LineStyle, decoration: Option<Arc<Decoration>>) -> Lines {
         let (held, cut) = Default::default();
-        Lines { style, held, room: Room::new(), open: None, cut, line_max: LINE_BYTES_MAX, decoration: None }
-    }
-
-    /// Adds a decoration, a text before each line.
-    pub fn decorated(self, decoration: Option<Arc<Decoration>>) -> Lines {
-        Lines { decoration, ..self }
+        Lines { style, held, room: Room::new(), open: None, cut, line_max: LINE_BYTES_MAX, decoration }
     }
 
     pub fn has_labels(&self) -> bool {
@@ -354,7 +350,7 @@ mod tests {
 
     impl Shown {
         fn new(style: LineStyle) -> Shown {
-            Shown { lines: Lines { line_max: 8, ..Lines::new(style) }, text: String::new() }
+            Shown { lines: Lines { line_max: 8, ..Lines::new(style, None) }, text: String::new() }
         }
 
         fn part(&mut self, rank: u32, next: Next, part: &str) -> &mut Shown {
