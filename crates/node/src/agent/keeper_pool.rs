@@ -327,7 +327,7 @@ pub mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
     use crate::keeper::leaving;
-    use crate::keeper::tests::importers::{import, importing};
+    use crate::keeper::tests::{import, importing};
     use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;

@@ -61,9 +61,7 @@ impl Ucx {
             Box::new(UcxCarrier::accepted(self.shared.clone(), opening.tag, opening.address.to_vec(), binding))
         })
     }
-}
 
-impl Ucx {
     /// Opens the transport because all agents must have it; returns the `Point` at which other agents reach this one by
     /// it.
     ///

@@ -313,9 +313,7 @@ impl Importer {
             _ => error,
         })
     }
-}
 
-impl Importer {
     /// Kills the importer. Its ranks, which are children of the keeper, are not killed.
     pub fn kill(&self) {
         self.pid.into_iter().for_each(|pid| drop(process::kill(pid, SIGKILL)));
