@@ -12,7 +12,12 @@
 //!
 //! One pass: a name joins the previous one if they differ in only one number. The order is kept.
 
+use rustix::fs::OFlags;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
 use std::net::Ipv6Addr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use thiserror::Error;
 
 /// The words between commas outside of brackets.
@@ -334,6 +339,32 @@ fn written(number: u64, digits: usize) -> String {
     format!("{number:0digits$}")
 }
 
+/// Most bytes of a file that are read. Chosen: some ten thousand names.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The names in a host file that ranks pass when they spawn processes: the first word of each line, followed by a colon
+/// and the number of `slots=` if the line has one. A `#` begins a comment.
+///
+/// # Errors
+/// The file cannot be read, is not text, or has a `slots=` that is not a number.
+pub fn names_in_file(path: &Path) -> io::Result<Vec<String>> {
+    // Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
+    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    let mut names = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(name) = words.next() else { continue };
+        match words.find_map(|word| word.strip_prefix("slots=")) {
+            None => names.push(name.to_owned()),
+            Some(slots) if slots.parse::<u32>().is_ok() => names.push(format!("{name}:{slots}")),
+            Some(slots) => return Err(io::Error::other(format!("line {number}: slots={slots} is not a number"))),
+        }
+    }
+    Ok(names)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{expand, *};
@@ -458,5 +489,18 @@ mod tests {
             let expanded = expand(&text).expect("own text is valid");
             prop_assert_eq!(expanded, names, "{}", text);
         }
+    }
+
+    #[test]
+    fn each_line_names_a_host() {
+        let path = std::env::temp_dir().join(format!("wireup-host-file-{}", std::process::id()));
+        std::fs::write(&path, "n0 slots=4\n# n1\n\n  n2:3 # the last one\n").unwrap();
+        let found = names_in_file(&path);
+        std::fs::write(&path, "n0\nn1 slots=x\n").unwrap();
+        let refused = names_in_file(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(found.unwrap(), ["n0:4", "n2:3"]);
+        assert_eq!(refused.unwrap_err().to_string(), "line 2: slots=x is not a number");
+        assert!(names_in_file(&path).is_err());
     }
 }

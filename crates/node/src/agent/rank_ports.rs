@@ -1,13 +1,23 @@
 //! Keeps the ports that an agent of a session has reserved for ranks. Each port is held by a listening socket here, or
 //! is lent to one job.
+//!
+//! The socket of a port is closed when its job has ended and is replaced for the next job. `close` keeps the port
+//! bound: Linux resets the connections that nobody has accepted, and refuses later ones (`shutdown` of a listening
+//! socket). `renew` makes a new socket that listens on the same port, so that a rank gets neither the connections of
+//! the previous one nor the options that it had set on its socket.
+//!
+//! `SO_REUSEADDR` is set while a socket listens, or is about to: two sockets of this process may then share the port
+//! for a moment, and the kernel ignores old connections of the port (`TIME_WAIT`). A closed socket does not have the
+//! option, so no other process can bind the port.
 
 use crate::keeper::Process;
 use rustix::io::Errno;
+use rustix::net::{self, Shutdown, sockopt};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use wireup_os::reserved;
-use wireup_os::socket::{InARow, NoRow, bind_in_a_row, offer_port};
+use wireup_os::files::set_nonblocking;
+use wireup_os::socket::{InARow, NoRow, bind_in_a_row, listen, local_address, offer_port};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::{PortRange, RankPorts};
 
@@ -57,7 +67,7 @@ impl ReservedPorts {
     /// ended. Returns `false` if this fails for now.
     pub fn renew(&mut self, job: JobId) -> bool {
         let Some((first, sockets)) = self.closed.get(&job) else { return true };
-        let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(|socket| reserved::renew(socket, BACKLOG)).collect();
+        let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(renew).collect();
         let Ok(renewed) = renewed else {
             // `close` clears `SO_REUSEADDR` again, so that no other process can bind the ports.
             sockets.iter().for_each(close);
@@ -73,7 +83,18 @@ impl ReservedPorts {
 
 /// Makes a socket refuse later connections to its port, and resets those that the rank has not accepted.
 pub fn close(socket: &OwnedFd) {
-    reserved::close(socket).expect("a reserved port has a socket of TCP");
+    let closed = sockopt::set_socket_reuseaddr(socket, false).and_then(|()| net::shutdown(socket, Shutdown::Both));
+    // `NOTCONN`: the socket does not listen.
+    assert!(matches!(closed, Ok(()) | Err(Errno::NOTCONN)), "a reserved port has a socket of TCP: {closed:?}");
+}
+
+/// Makes a socket that listens on the port of `closed`, which the caller can then drop. The new socket is blocking, as
+/// programs expect for `accept`.
+fn renew(closed: &OwnedFd) -> io::Result<OwnedFd> {
+    sockopt::set_socket_reuseaddr(closed, true)?;
+    let socket = listen(local_address(closed)?, BACKLOG)?;
+    set_nonblocking(&socket, false)?;
+    Ok(socket)
 }
 
 /// The port at which to begin the search for free ports; different values of `number` (agents on one machine,
@@ -151,7 +172,9 @@ impl RankSockets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpStream;
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
 
     #[test]
     fn a_port_belongs_to_one_job_at_a_time() {
@@ -191,5 +214,42 @@ mod tests {
         let is_open = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
         assert_eq!([base, base + 1].map(is_open), [true, false]);
         assert_eq!(sockets.reserved.unwrap().1.len(), 2);
+    }
+
+    #[test]
+    fn a_closed_port_is_refused_to_all_and_renewed_without_the_past() {
+        // Ports that no other test uses.
+        let (port, mut sockets) = bind_in_a_row(1, 23_200..=23_209, 23_203, InARow::Listen(8)).unwrap();
+        let mut socket = sockets.pop().unwrap();
+        let port = ("127.0.0.1", port);
+        let is_ours = || {
+            let refused = TcpStream::connect(port).map_err(|error| error.kind()).err();
+            // std sets `SO_REUSEADDR`.
+            let taken = TcpListener::bind(port).map_err(|error| error.kind()).err();
+            assert_eq!((refused, taken), (Some(ErrorKind::ConnectionRefused), Some(ErrorKind::AddrInUse)));
+        };
+        for _ in 0..3 {
+            let given = TcpListener::from(socket.try_clone().unwrap());
+            let mut near = TcpStream::connect(port).unwrap();
+            let (mut far, _) = given.accept().unwrap();
+            near.write_all(b"!").unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            let mut pending = TcpStream::connect(port).unwrap();
+            pending.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            // The option of this socket must not affect the next socket.
+            given.set_nonblocking(true).unwrap();
+            close(&socket);
+            assert_eq!(pending.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+            assert!(given.accept().is_err());
+            is_ours();
+            close(&socket);
+            // The end that closes first keeps the port in `TIME_WAIT` for a while.
+            drop(far);
+            drop(near);
+            socket = renew(&socket).unwrap();
+        }
+        close(&socket);
+        drop(socket);
+        TcpListener::bind(port).unwrap();
     }
 }

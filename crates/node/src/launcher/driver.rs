@@ -7,6 +7,7 @@ use super::{Reach, RunConfig, RunError, RunOutcome, ShowStarting, Stamps, Starti
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
+use crate::hosts;
 use bytes::Bytes;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -225,7 +226,7 @@ impl<'w> LauncherDriver<'w> {
                 None => self.stdin.want(bytes_max as usize, self.root.reactor()),
             },
             LauncherOutput::ReadHostFiles { child, paths } => {
-                let names = |path: &[u8]| wireup_os::host_file::names(Path::new(OsStr::from_bytes(path)));
+                let names = |path: &[u8]| hosts::names_in_file(Path::new(OsStr::from_bytes(path)));
                 let read = |path: Vec<u8>| {
                     let names = names(&path).map_err(|error| error.to_string());
                     (path, names)
