@@ -63,8 +63,14 @@ impl Directory {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Creates the directory; fails if it already exists.
-    pub fn make(&mut self) -> io::Result<()> {
+    /// Creates the directory; fails if it already exists. Call it only after the keeper got `Request::RemoveAtEnd` for
+    /// the directory.
+    pub fn make(&mut self) -> Result<(), SpawnError> {
+        let made = self.try_make();
+        made.map_err(|error| spawn_error(SpawnStep::Cwd, format!("the directory {}", self.path.display()), &error))
+    }
+
+    fn try_make(&mut self) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             fs::DirBuilder::new().mode(0o700).create(&self.path)?;
             let Ok(directory) = open_directory(&self.path) else { continue };
@@ -166,10 +172,7 @@ impl ErrorFiles {
     /// Makes the directory, and puts the path of each process's file into its variable `variable`. Call it only after
     /// the keeper got `Request::RemoveAtEnd` for the directory.
     pub fn make(&mut self, variable: &str, processes: &mut [Process]) -> Result<(), SpawnError> {
-        let made = self.0.make();
-        made.map_err(|error| {
-            spawn_error(SpawnStep::Cwd, format!("the directory {}", self.0.path().display()), &error)
-        })?;
+        self.0.make()?;
         for (local, process) in (0..).map(LocalRank).zip(processes) {
             process.env.push(format!("{variable}={}", self.path(local).display()).into_bytes());
         }
@@ -222,7 +225,7 @@ mod tests {
         let mut made = Directory { path: path.clone(), lock: None };
         made.make().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let again = Directory { path: path.clone(), lock: None }.make().map_err(|error| error.kind());
+        let again = Directory { path: path.clone(), lock: None }.try_make().map_err(|error| error.kind());
         assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "an existing directory is never used");
         // Only directories of this user that have mode 0700 and that no agent has locked are removed: `half-removed`
         // and `lost`. Left are `open` (mode 0755), `link` (a symbolic link), and the locked one.

@@ -349,7 +349,12 @@ impl AgentDriver {
                 }
             }
             Output::StopShell { shell } => shells.iter_mut().for_each(|shells| shells.stop(shell)),
-            Output::Listen => self.listen_on_demand(),
+            Output::Listen => {
+                if let Err(error) = self.listen() {
+                    let result = Err(format!("cannot listen for other agents: {error}"));
+                    self.inputs.push(Input::Listening { result });
+                }
+            }
             Output::Dial { agent, addresses, point } => {
                 links.dial_direct(agent, Offer { addresses, point, called_us: false }, reactor, inputs);
             }
@@ -401,7 +406,9 @@ impl AgentDriver {
             }
             Output::Store { job, client, act } => {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
-                local.act_on_store(job, client, act, turn);
+                if let Some(ranks) = jobs.by_id.get(&job) {
+                    local.stores.on_act(ranks.slot, client, act, turn);
+                }
             }
             Output::TellSecret { job } => {
                 let event = match links.secret() {
@@ -512,12 +519,6 @@ impl AgentDriver {
             self.inputs.push(Input::Listening { result: Ok(addresses.clone()) });
         }
         Ok(addresses)
-    }
-
-    fn listen_on_demand(&mut self) {
-        if let Err(error) = self.listen() {
-            self.inputs.push(Input::Listening { result: Err(format!("cannot listen for other agents: {error}")) });
-        }
     }
 }
 

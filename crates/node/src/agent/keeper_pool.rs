@@ -202,7 +202,7 @@ impl KeeperPool {
         let idle = self.take_without_modules(session, reactor).or_else(|| fork().ok().map(Idle::from));
         let Some(mut idle) = idle else { return };
         let Some(mut server) = server.take() else { return };
-        let has_started = server.start(&mut idle.keeper).is_ok();
+        let has_started = server.start(&mut idle.keeper);
         idle.server = Some(server);
         match has_started && watch(&idle.keeper, reactor).is_ok() {
             true => drop(self.idle.insert(idle.keeper.pid(), idle)),

@@ -359,8 +359,8 @@ impl LinkSet {
 
     /// Writes queued frames, once a turn.
     pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        if !self.dirty.is_empty() {
-            self.plan_look();
+        if !self.dirty.is_empty() && self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
         }
         for id in std::mem::take(&mut self.dirty) {
             let Some(entry) = self.links.get_mut(&id) else { continue };
@@ -382,13 +382,6 @@ impl LinkSet {
                 }
                 Err(error) => self.fail(id, error, reactor, inputs),
             }
-        }
-    }
-
-    /// Plans a check whether the bytes that are about to be sent were acknowledged.
-    fn plan_look(&mut self) {
-        if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
-            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
         }
     }
 

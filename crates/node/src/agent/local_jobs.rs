@@ -26,7 +26,7 @@ use wireup_os::local::{self, Letter};
 use wireup_os::process;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::NoRow;
-use wireup_proto::io::{Input, JobEvent, KernelSession, PmixPlan, SpawnPlan, StoreAct, StoreClient};
+use wireup_proto::io::{Input, JobEvent, KernelSession, PmixPlan, SpawnPlan};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
@@ -183,12 +183,6 @@ impl LocalJobs {
     ) -> Result<u16, SpawnError> {
         let slot = self.jobs.ranks_of(job, session, &mut self.keepers, reactor)?.slot;
         self.stores.listen(job, slot, reactor)
-    }
-
-    pub fn act_on_store(&mut self, job: JobId, client: StoreClient, act: StoreAct, turn: &mut Turn<'_>) {
-        if let Some(ranks) = self.jobs.by_id.get(&job) {
-            self.stores.on_act(ranks.slot, client, act, turn);
-        }
     }
 
     /// The keeper of the job with this slot has sent something, or has ended.

@@ -105,13 +105,6 @@ impl PmixServer {
         })
     }
 
-    /// Creates the server's directory. Call it only after the keeper got `Request::RemoveAtEnd` for that directory.
-    pub fn make_directory(&mut self) -> Result<(), SpawnError> {
-        let what = |path: &std::path::Path| format!("the directory {}", path.display());
-        let made = self.directory.make();
-        made.map_err(|error| spawn_error(SpawnStep::Cwd, what(self.directory.path()), &error))
-    }
-
     /// The server process has started: takes over its descriptors.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
         self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.slot).pack(), reactor));
@@ -267,20 +260,18 @@ impl StandbyServer {
         self.directory.path().to_owned()
     }
 
-    /// Makes the server's directory, and has the server started by a keeper without a job.
-    ///
-    /// # Errors
-    /// The server will not start; the keeper may be gone.
-    pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
+    /// Makes the server's directory, and has the server started by a keeper without a job. `false`: the server will not
+    /// start; the keeper may be gone.
+    pub fn start(&mut self, keeper: &mut Keeper) -> bool {
         let batch = self.opening.batch(STANDBY_SLOT);
         keeper.begin_kernel_session(self.kernel_session);
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });
-        keeper.flush()?;
-        self.directory.make()?;
+        if keeper.flush().is_err() || self.directory.make().is_err() {
+            return false;
+        }
         keeper.request(&Request::Spawn(batch));
-        keeper.flush()?;
-        Ok(())
+        keeper.flush().is_ok()
     }
 
     /// Handles a report of the server's keeper: when the server has started, it gets the message to open libpmix.

@@ -351,7 +351,7 @@ impl JobRanks {
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: server.directory.bytes() });
         self.keeper.flush(reactor);
-        server.make_directory()?;
+        server.directory.make()?;
         self.keeper.request(&Request::Spawn(batch));
         self.keeper.flush(reactor);
         self.pmix = Some(server);

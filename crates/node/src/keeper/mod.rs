@@ -241,7 +241,9 @@ impl Keeper {
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
         let open = self.inbox.fill(&self.socket)?;
         while let Some(mut event) = self.inbox.next::<KeeperEvent>() {
-            event.take_fds(&mut self.inbox.fds);
+            if let KeeperEvent::Started { present, fds, .. } | KeeperEvent::Streams { present, fds, .. } = &mut event {
+                *fds = ProcessFds::join(*present, &mut self.inbox.fds);
+            }
             if let KeeperEvent::Renewed { keeps_importer } = event {
                 self.keeps_importer = keeps_importer;
                 self.directories.clear();

@@ -199,15 +199,6 @@ pub enum KeeperEvent {
     },
 }
 
-impl KeeperEvent {
-    /// Takes the descriptors of a received event from the front of `received`.
-    pub(super) fn take_fds(&mut self, received: &mut VecDeque<OwnedFd>) {
-        if let KeeperEvent::Started { present, fds, .. } | KeeperEvent::Streams { present, fds, .. } = self {
-            *fds = ProcessFds::join(*present, received);
-        }
-    }
-}
-
 impl ProcessFds {
     /// Returns one bit for each descriptor that is present, and these descriptors.
     pub(super) fn split(self) -> (u8, Vec<OwnedFd>) {
@@ -216,7 +207,7 @@ impl ProcessFds {
         (present, all.into_iter().flatten().collect())
     }
 
-    fn join(present: u8, fds: &mut VecDeque<OwnedFd>) -> ProcessFds {
+    pub(super) fn join(present: u8, fds: &mut VecDeque<OwnedFd>) -> ProcessFds {
         let mut next = |bit: u8| if present >> bit & 1 == 1 { fds.pop_front() } else { None };
         ProcessFds { stdin: next(0), stdout: next(1), stderr: next(2), pmi: next(3), pty: next(4) }
     }

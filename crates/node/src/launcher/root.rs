@@ -192,7 +192,10 @@ impl Session {
         match self.link.receive(&mut self.buffer) {
             Ok(Received::Bytes(bytes)) => self.received.push(bytes),
             Ok(Received::Nothing | Received::Up(_)) => {}
-            Err(error) => self.on_end(error.to_string()),
+            Err(error) => {
+                self.link.carrier.unwatch(&self.reactor);
+                self.end = End::Closed(format!("the connection to the session is lost: {error}"));
+            }
         }
     }
 
@@ -206,10 +209,5 @@ impl Session {
         if std::mem::replace(&mut self.interest, interest) != interest {
             let _ = self.link.carrier.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
         }
-    }
-
-    fn on_end(&mut self, problem: String) {
-        self.link.carrier.unwatch(&self.reactor);
-        self.end = End::Closed(format!("the connection to the session is lost: {problem}"));
     }
 }

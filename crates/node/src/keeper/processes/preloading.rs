@@ -128,15 +128,11 @@ impl Preloading {
         if let Some(kept) = kept.filter(|kept| preloading.likeness.as_ref() == Some(&kept.likeness))
             && kept.importer.give_job(&plan.job).is_ok()
         {
-            preloading.use_kept(kept.importer);
+            let mut fresh = mem::replace(&mut preloading.importer, kept.importer);
+            preloading.importer.for_ranks = mem::take(&mut fresh.for_ranks);
+            preloading.fresh = Some(fresh);
         }
         Ok(preloading)
-    }
-
-    fn use_kept(&mut self, kept: Importer) {
-        let mut fresh = mem::replace(&mut self.importer, kept);
-        self.importer.for_ranks = mem::take(&mut fresh.for_ranks);
-        self.fresh = Some(fresh);
     }
 
     /// Gives up the importer that was kept from an earlier job, which cannot serve this job, for a new importer.
