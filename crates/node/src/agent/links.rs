@@ -36,7 +36,6 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, HELLOS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
 use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role, Secret};
-use wireup_wire::route::Point;
 
 /// The link to the launcher in this same process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);

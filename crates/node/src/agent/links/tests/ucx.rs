@@ -3,6 +3,7 @@
 use super::*;
 use wireup_ucx::{Budget, Endpoint, Verdict, Worker};
 use wireup_wire::peer::AgentTransport;
+use wireup_wire::route::Point;
 
 /// The tag of openings, the first messages of links.
 const OPENING: u64 = u64::MAX;
