@@ -33,7 +33,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::{bind, files};
-use wireup_proto::io::{ExitStatus, Input, JobEvent, KernelSession, PmixEnd, PmixPlan};
+use wireup_proto::io::{ExitStatus, JobEvent, KernelSession, PmixEnd, PmixPlan};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
@@ -135,7 +135,7 @@ impl PmixServer {
         match rustix::io::read(fd, &mut turn.buffer[..length]) {
             Ok(read @ 1..) => {
                 let bytes = Bytes::copy_from_slice(&turn.buffer[..read]);
-                turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixBytes { bytes } });
+                turn.push_event(self.job, JobEvent::PmixBytes { bytes });
                 true
             }
             Err(rustix::io::Errno::INTR) => true,
@@ -157,7 +157,7 @@ impl PmixServer {
 
     fn tell(&mut self, is_end: bool, turn: &mut Turn<'_>) {
         if let Some(text) = self.server_log.take_lines(is_end) {
-            turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixSaid { text } });
+            turn.push_event(self.job, JobEvent::PmixSaid { text });
         }
     }
 
@@ -170,10 +170,8 @@ impl PmixServer {
         self.out.vanish(turn.reactor);
         self.is_dying = false;
         let no_room = self.directory.path().parent().and_then(files::lacking_room);
-        turn.inputs.push(Input::Job {
-            job: self.job,
-            event: JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: self.errors.text(), no_room }) },
-        });
+        let end = Ok(PmixEnd { status, stderr: self.errors.text(), no_room });
+        turn.push_event(self.job, JobEvent::PmixGone { end });
     }
 }
 
