@@ -1,7 +1,7 @@
 //! Determines the CPUs of each rank of a node.
 //!
 //! ```text
-//!   even            the node's cores divided (os/bind/even)
+//!   even            the node's cores divided (os/bind)
 //!   an object       ranks go to the objects of --map-by in turn; within one, each rank takes the next
 //!                   objects of the kind that it is bound to, starting over when all are taken
 //!   a larger object the one around the object of --map-by

@@ -1,9 +1,8 @@
 //! Checks what must hold for the decoders of this crate, whatever the bytes are. The fuzz targets with the names of
 //! these functions search for violations.
 
-use crate::agent::step::lines::{Lines, Said, at, read_at};
-use crate::agent::transports::ucx::inbox::Inbox;
-use crate::agent::transports::ucx::opening::{self, OPENING_LEN_MAX, Opening};
+use crate::agent::step::{Lines, Said, at, read_at};
+use crate::agent::transports::ucx::{self, Inbox, OPENING_LEN_MAX, Opening};
 use crate::record::Recording;
 use crate::session::spool::Contents;
 use crate::transport::handshake::{
@@ -185,9 +184,9 @@ fn opened(end: &mut Sealed, wire: &[u8], part: usize) -> (Vec<u8>, bool) {
 pub fn ucx_opening(input: &[u8]) {
     let bytes = Bytes::copy_from_slice(input);
     if let Some(opening) = Opening::decode(&bytes) {
-        let head = opening::head(opening.tag, opening.address).expect("an address that was accepted");
+        let head = ucx::head(opening.tag, opening.address).expect("an address that was accepted");
         assert_eq!([&head[..], &opening.hello].concat(), input);
-        assert_eq!(opening.binding(&[3; 32]), opening::binding(&[3; 32], &head));
+        assert_eq!(opening.binding(&[3; 32]), ucx::binding(&[3; 32], &head));
         assert!(input.len() - opening.hello.len() <= OPENING_LEN_MAX);
     }
     let (mut inbox, mut model, mut is_broken, mut is_proved) = (Inbox::default(), VecDeque::new(), false, false);

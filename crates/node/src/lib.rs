@@ -28,7 +28,6 @@ pub mod record;
 mod remedy;
 pub mod sendable;
 pub mod session;
-mod spawn_error;
 pub mod stacks;
 pub mod staged_store;
 pub mod trace;

@@ -61,9 +61,6 @@ pub struct Recorder {
 
 impl Recorder {
     /// Creates `DIR/agent-N.rec`; an older file is replaced, so that no process has it open already.
-    ///
-    /// # Errors
-    /// The file cannot be created or written.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Recorder> {
         drop(output_file::make_folder(directory)?);
         let path = directory.join(format!("agent-{}.rec", header.agent));

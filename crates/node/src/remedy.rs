@@ -1,9 +1,9 @@
-//! Adds advice for the user to error messages of agents and launchers.
+//! Errors for the user: advice in messages of agents and launchers, and a [`SpawnError`] from a system error.
 
 use std::fmt;
 use std::io;
 use wireup_os::interfaces;
-use wireup_wire::peer::remedy;
+use wireup_wire::peer::{SpawnError, SpawnStep, remedy};
 
 /// An error, with advice if a resource has run out.
 pub struct Advised<'e>(pub &'e io::Error);
@@ -30,5 +30,28 @@ pub fn of_dialling(same_machine: bool) -> &'static str {
             "is its parent stopped or short of open files (raise ulimit -n), or does a firewall forbid connections to \
              127.0.0.1?"
         }
+    }
+}
+
+/// The error that `what` failed at this step. An `io::Error` without an errno is kept as text, with errno 0.
+pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) -> SpawnError {
+    let what = what.into();
+    match error.raw_os_error() {
+        Some(errno) => SpawnError { step, what, errno },
+        None => SpawnError { step, what: format!("{what}: {error}"), errno: 0 },
+    }
+}
+
+/// The error that the ranks cannot be bound to CPUs as requested.
+pub fn unbound(error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: 0 }
+}
+
+/// Text that says what has failed, and why.
+pub fn in_words(error: &SpawnError) -> String {
+    let SpawnError { what, errno, step } = error;
+    match errno {
+        0 => format!("{what} ({})", step.words()),
+        _ => format!("{what}: {} ({})", io::Error::from_raw_os_error(*errno), step.words()),
     }
 }

@@ -13,9 +13,6 @@ use std::os::fd::OwnedFd;
 use wireup_os::files;
 
 /// A memory file with the part of this program that is loaded at run time.
-///
-/// # Errors
-/// `/proc` is not mounted, or memory is short.
 pub fn program() -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
     File::from(files::own_program()?).read_to_end(&mut bytes)?;
@@ -27,9 +24,6 @@ pub fn program() -> io::Result<OwnedFd> {
 }
 
 /// The length of [`program`] in bytes.
-///
-/// # Errors
-/// The errors of [`program`].
 pub fn program_len() -> io::Result<u64> {
     Ok(File::from(program()?).metadata()?.len())
 }

@@ -121,8 +121,6 @@ impl Trace {
         Trace { unit: "ms".into(), about, events: scribe.events }
     }
 
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(&self, file: impl Write) -> io::Result<()> {
         let mut file = BufWriter::new(file);
         serde_json::to_writer(&mut file, self)?;

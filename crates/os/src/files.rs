@@ -12,25 +12,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 /// A pipe: (read end, write end), both blocking.
-///
-/// # Errors
-/// No descriptor or pipe buffer is left.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
 /// Sets or clears `O_NONBLOCK` of the open file behind `fd` (shared by its duplicates).
-///
-/// # Errors
-/// Does not fail for an open descriptor.
 pub fn set_nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(fd, on)?)
 }
 
 /// `/dev/null` for reading and writing.
-///
-/// # Errors
-/// `/dev` is missing or no descriptor is left.
 pub fn null() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -52,9 +43,6 @@ pub fn lacking_room(folder: &Path) -> Option<String> {
 
 /// A file in memory that appears in no file system and can be sealed. It cannot be executed, as kernels from 6.3 on may
 /// demand (`vm.memfd_noexec`), but libraries can be mapped from it.
-///
-/// # Errors
-/// No memory or descriptor is left.
 pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -66,9 +54,6 @@ pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
 
 /// Anonymous memory that holds `bytes`, sealed against changes and positioned at its start. It can be read like a file
 /// and appears in no file system.
-///
-/// # Errors
-/// No memory or descriptor is left.
 pub fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let memory = memory_file("input")?;
     let mut rest = bytes;
@@ -82,9 +67,6 @@ pub fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// A duplicate of `fd` whose number is at least `lowest`.
-///
-/// # Errors
-/// No descriptor is left.
 pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, lowest)?)
 }
@@ -166,17 +148,11 @@ pub fn is_at(file: impl AsFd, path: &Path) -> bool {
 }
 
 /// Opens the file of this program, even if it has been deleted or another file has taken its name.
-///
-/// # Errors
-/// `/proc` is not mounted.
 pub fn own_program() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Writes all bytes of the slices. `write`: a function like `Write::write_vectored`.
-///
-/// # Errors
-/// `write` fails.
 pub fn write_all_vectored(
     mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     mut rest: &mut [IoSlice<'_>],

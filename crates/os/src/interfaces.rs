@@ -21,9 +21,6 @@ pub struct InterfaceAddress {
 }
 
 /// The addresses of all interfaces of this network namespace.
-///
-/// # Errors
-/// The kernel cannot list them: no descriptor or no memory is left.
 pub fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = List(std::ptr::null_mut());
     // SAFETY: `list.0` is a valid place for the head of the list; if the call succeeds, `List` frees it.

@@ -3,10 +3,10 @@
 //! | subject | modules |
 //! | --- | --- |
 //! | waiting and time | [`reactor`] (epoll), [`clock`] |
-//! | processes | [`spawn`], [`process`], [`inherit`], [`pty`], [`bind`] (cpus of ranks), [`cpu`] |
+//! | processes | [`spawn`], [`process`], [`inherit`], [`pty`], [`bind`] (cpus of ranks) |
 //! | sockets | [`socket`], [`local`] (Unix sockets with names), [`tcp_peer`] (which user has the other end) |
-//! | networks | [`interfaces`], [`reserved`] (ports) |
-//! | files | [`files`], [`output_file`], [`own_directory`], [`host_file`] |
+//! | networks | [`interfaces`] |
+//! | files | [`files`], [`output_file`], [`own_directory`] |
 //! | memory | [`shm`] (sealed memory and rings that processes share), [`secret_page`], [`random`] |
 //! | programs | [`build_id`], [`c_library`] |
 //!
@@ -21,9 +21,7 @@ pub mod bind;
 pub mod build_id;
 pub mod c_library;
 pub mod clock;
-pub mod cpu;
 pub mod files;
-pub mod host_file;
 pub mod inherit;
 pub mod interfaces;
 pub mod local;
@@ -33,7 +31,6 @@ pub mod process;
 pub mod pty;
 pub mod random;
 pub mod reactor;
-pub mod reserved;
 pub mod secret_page;
 pub mod shm;
 pub mod socket;

@@ -85,15 +85,10 @@ pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Accepts the next waiting connection; the returned socket is non-blocking.
-///
-/// # Errors
-/// `WouldBlock`: no connection is waiting.
 pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
     Ok(retry_on_intr(|| net::accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))?)
 }
 
-/// # Errors
-/// `socket` is not a connected Unix socket.
 pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -110,9 +105,6 @@ pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
 
 /// Makes a non-blocking socket for datagrams of processes of this machine. Its abstract name, which is also returned,
 /// begins with `kind` and is unique.
-///
-/// # Errors
-/// No descriptor is left.
 pub fn mailbox(kind: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -131,9 +123,6 @@ pub struct Letter {
 }
 
 /// Receives one datagram; descriptors that were sent with it are closed.
-///
-/// # Errors
-/// `WouldBlock`: no datagram is waiting.
 pub fn receive_letter(mailbox: impl AsFd, buffer: &mut [u8]) -> io::Result<Letter> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

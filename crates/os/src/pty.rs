@@ -8,9 +8,6 @@ use std::sync::OnceLock;
 
 /// Opens a pseudo-terminal of the given size; returns its controlling end and the rank's end. The caller's own
 /// controlling terminal does not change.
-///
-/// # Errors
-/// No pseudo-terminal or descriptor is left.
 pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
     let (master, slave) = pair()?;
     resize(&master, rows, columns)?;
@@ -18,9 +15,6 @@ pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Opens a pseudo-terminal in raw mode, without a window size; returns its controlling end and the rank's end.
-///
-/// # Errors
-/// No pseudo-terminal or descriptor is left.
 pub fn open_raw() -> io::Result<(OwnedFd, OwnedFd)> {
     let (master, slave) = pair()?;
     SavedTerminal::save(&slave)?.set_raw(&slave)?;
@@ -44,18 +38,12 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Sets the size of a terminal; its foreground processes get `SIGWINCH` if it changed.
-///
-/// # Errors
-/// `fd` is not a terminal.
 pub fn resize(fd: impl AsFd, rows: u16, columns: u16) -> io::Result<()> {
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(rustix::termios::tcsetwinsize(fd, size)?)
 }
 
 /// The size of a terminal: (rows, columns).
-///
-/// # Errors
-/// `fd` is not a terminal.
 pub fn size(fd: impl AsFd) -> io::Result<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(fd)?;
     Ok((size.ws_row, size.ws_col))
@@ -71,8 +59,6 @@ pub struct SavedTerminal {
 }
 
 impl SavedTerminal {
-    /// # Errors
-    /// `fd` is not a terminal.
     pub fn save(fd: impl AsFd) -> io::Result<SavedTerminal> {
         Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
     }
@@ -89,17 +75,12 @@ impl SavedTerminal {
     }
 
     /// Switches the terminal to raw mode: every key is passed on as typed, without echo and without signals.
-    ///
-    /// # Errors
-    /// The terminal refuses.
     pub fn set_raw(&self, fd: impl AsFd) -> io::Result<()> {
         let mut modes = self.modes.clone();
         modes.make_raw();
         Ok(rustix::termios::tcsetattr(fd, OptionalActions::Now, &modes)?)
     }
 
-    /// # Errors
-    /// The terminal refuses.
     pub fn restore(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(rustix::termios::tcsetattr(fd, OptionalActions::Now, &self.modes)?)
     }

@@ -57,8 +57,6 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// # Errors
-    /// No descriptor is left.
     pub fn new() -> io::Result<Reactor> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Reactor { epoll, ready: Vec::with_capacity(EVENTS_FIRST), events: Vec::with_capacity(EVENTS_FIRST) })
@@ -72,8 +70,6 @@ impl Reactor {
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
 
-    /// # Errors
-    /// `fd` is not watched.
     pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
@@ -92,18 +88,12 @@ impl Reactor {
     }
 
     /// Call this before closing a descriptor that was ever duplicated or sent to another process.
-    ///
-    /// # Errors
-    /// `fd` is not watched.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
     /// Waits until a descriptor is ready or `timeout` has passed (`None`: forever). A wait interrupted by a signal
     /// returns no events.
-    ///
-    /// # Errors
-    /// Only for a mistake of the caller (a closed `epoll` descriptor).
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<&[Event]> {
         let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
         self.ready.clear();

@@ -14,8 +14,6 @@ pub struct SecretPage {
 }
 
 impl SecretPage {
-    /// # Errors
-    /// There is no memory.
     pub fn new(secret: &[u8; LEN]) -> io::Result<SecretPage> {
         // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this
         // returns.

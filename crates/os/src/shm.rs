@@ -6,8 +6,13 @@
 //!
 //! Readers map the file with `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As
 //! nothing writes to the file, all readers share the same pages.
+//!
+//! An arena is memory that this process writes repeatedly; other processes can read it but not change it.
+
+mod ring;
 
 use crate::files::memory_file;
+pub use ring::{Incoming, RingReader, RingWriter, incoming};
 use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -16,13 +21,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::slice;
-use std::sync::OnceLock;
-
-mod arena;
-mod ring;
-
-pub use arena::ArenaMemory;
-pub use ring::{Incoming, RingReader, RingWriter, incoming};
 
 /// The step at which making the memory failed, and the error.
 #[derive(thiserror::Error, Debug)]
@@ -36,75 +34,20 @@ fn failed(step: &'static str) -> impl FnOnce(Errno) -> ShmError {
     move |error| ShmError { step, error: error.into() }
 }
 
-/// A sealed memory file.
-#[derive(Debug)]
-pub struct SealedMemory {
-    fd: OwnedFd,
-    len: usize,
-    view: OnceLock<View>,
-}
-
-/// How this process reads the memory.
-#[derive(Debug)]
-enum View {
-    Mapped(MappedRegion),
-    /// A copy of the contents, because the process already has as many mappings as it may.
-    Copied(Vec<u8>),
-}
-
-impl SealedMemory {
-    /// Makes memory of `len` bytes (at least one), which `fill` writes; bytes that it leaves out are zero. `name` is
-    /// shown in `/proc/*/fd`.
-    ///
-    /// # Errors
-    /// No descriptor, memory or address space is left.
-    pub fn new(name: &str, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, ShmError> {
-        assert!(len > 0, "shared memory must not be empty");
-        let fd = memory_file(name).map_err(failed("making a memory file"))?;
-        // Pages are allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
-        let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
-        retry_on_intr(allocate).map_err(failed("allocating its pages"))?;
-        let mut mapping = MappedRegion::writable(&fd, len).map_err(failed("mapping it"))?;
-        fill(mapping.bytes_mut());
-        drop(mapping);
-        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-        rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed("sealing it"))?;
-        Ok(SealedMemory { fd, len, view: OnceLock::new() })
-    }
-
-    /// The bytes written by `fill`. They are mapped at the first call.
-    pub fn bytes(&self) -> &[u8] {
-        let view = self.view.get_or_init(|| match MappedRegion::read_only(&self.fd, self.len) {
-            Ok(mapping) => View::Mapped(mapping),
-            Err(_) => View::Copied(read_all(&self.fd, self.len)),
-        });
-        match view {
-            View::Mapped(mapping) => mapping.bytes(),
-            View::Copied(bytes) => bytes,
-        }
-    }
-
-    /// The length in bytes; does not map the memory.
-    pub fn byte_len(&self) -> usize {
-        self.len
-    }
-}
-
-impl AsFd for SealedMemory {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// # Panics
-/// If the descriptor cannot be read, or is shorter than the memory. No kernel does that to a descriptor made here.
-fn read_all(fd: &OwnedFd, len: usize) -> Vec<u8> {
-    let (mut bytes, mut at) = (vec![0; len], 0);
-    while at < len {
-        let read = retry_on_intr(|| rustix::io::pread(fd, &mut bytes[at..], at as u64));
-        at += read.ok().filter(|read| *read > 0).expect("sealed memory keeps its length");
-    }
-    bytes
+/// Makes sealed memory of `len` bytes (at least one), which `fill` writes; bytes that it leaves out are zero. `name` is
+/// shown in `/proc/*/fd`.
+pub fn sealed_memory(name: &str, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<OwnedFd, ShmError> {
+    assert!(len > 0, "shared memory must not be empty");
+    let fd = memory_file(name).map_err(failed("making a memory file"))?;
+    // Pages are allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
+    let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
+    retry_on_intr(allocate).map_err(failed("allocating its pages"))?;
+    let mut mapping = MappedRegion::writable(&fd, len).map_err(failed("mapping it"))?;
+    fill(mapping.bytes_mut());
+    drop(mapping);
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed("sealing it"))?;
+    Ok(fd)
 }
 
 /// A memory file that is mapped into the address space.
@@ -114,11 +57,6 @@ struct MappedRegion {
     len: usize,
     writable: bool,
 }
-
-// SAFETY: a mapping is memory like any other; it is written only through `&mut MappedRegion`.
-unsafe impl Send for MappedRegion {}
-// SAFETY: as above.
-unsafe impl Sync for MappedRegion {}
 
 impl MappedRegion {
     /// Maps a file for writing; no other process may have its descriptor yet.
@@ -136,11 +74,6 @@ impl MappedRegion {
         MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
-    /// Maps a sealed file for reading.
-    fn read_only(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
-        MappedRegion::new(fd, len, ProtFlags::READ, MapFlags::PRIVATE)
-    }
-
     fn new(fd: &OwnedFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<MappedRegion, Errno> {
         // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this
         // returns.
@@ -149,17 +82,10 @@ impl MappedRegion {
         Ok(MappedRegion { start, len, writable: protection.contains(ProtFlags::WRITE) })
     }
 
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped and allocated from `start` on as long as `self` lives. Nothing changes them: a
-        // file that other processes can reach is sealed, and a file that is not yet sealed is written only through
-        // `&mut self`.
-        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
-    }
-
     fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(self.writable, "sealed memory cannot be written");
-        // SAFETY: as in `bytes`; the mapping is writable, and `self` is borrowed as long as the slice. The file is not
-        // yet shared with any process.
+        // SAFETY: `len` bytes are mapped, allocated and writable from `start` on as long as `self` lives, and `self` is
+        // borrowed as long as the slice. No other code of this process has the mapping.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len) }
     }
 }
@@ -169,6 +95,64 @@ impl Drop for MappedRegion {
         // SAFETY: the range is exactly the mapping; slices of it borrow `self`, so none is left. `munmap` cannot fail
         // for a whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
+    }
+}
+
+/// A memory file whose only writable mapping is in this process.
+#[derive(Debug)]
+pub struct ArenaMemory {
+    fd: OwnedFd,
+    mapping: MappedRegion,
+    /// Offset of the first byte for which no page has been allocated.
+    untouched: usize,
+}
+
+impl ArenaMemory {
+    /// Reserves `len` bytes of address space; pages are allocated when they are written.
+    ///
+    /// # Errors
+    /// No descriptor or address space is left, or the kernel is older than 5.1.
+    pub fn new(name: &str, len: usize) -> Result<Self, ShmError> {
+        assert!(len > 0, "shared memory must not be empty");
+        let fd = memory_file(name).map_err(failed("making a memory file"))?;
+        retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(failed("making it long enough"))?;
+        let mapping = MappedRegion::arena(&fd, len).map_err(failed("mapping it"))?;
+        // With these seals no other process can get a writable mapping or write through the descriptor.
+        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed("sealing it"))?;
+        Ok(ArenaMemory { fd, mapping, untouched: 0 })
+    }
+
+    /// A duplicate of the memory file's descriptor.
+    pub fn share(&self) -> std::io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
+    /// The `len` bytes that begin at offset `at`, for writing.
+    ///
+    /// # Errors
+    /// No memory is left for the pages of these bytes.
+    ///
+    /// # Panics
+    /// If the bytes extend beyond the end of the arena.
+    pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], ShmError> {
+        let end = at + len;
+        assert!(end <= self.mapping.len, "a write must stay within the arena");
+        if end > self.untouched {
+            // Pages are allocated here, where failure can be reported: a page that cannot be allocated later causes
+            // SIGBUS.
+            let from = self.untouched.min(at) as u64;
+            let allocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), from, end as u64 - from);
+            retry_on_intr(allocate).map_err(failed("allocating its pages"))?;
+            self.untouched = end;
+        }
+        Ok(&mut self.mapping.bytes_mut()[at..end])
+    }
+}
+
+impl AsFd for ArenaMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

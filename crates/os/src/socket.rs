@@ -24,26 +24,17 @@ use std::time::Duration;
 pub const FDS_MAX: usize = 253;
 
 /// A connected pair of Unix stream sockets, both blocking.
-///
-/// # Errors
-/// No descriptor is left.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// A connected pair of Unix sockets for packets, whose boundaries are kept. The end of the connection is reported as
 /// for a stream.
-///
-/// # Errors
-/// No descriptor is left.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// A non-blocking UDP socket that exchanges datagrams only with this address.
-///
-/// # Errors
-/// No descriptor is left, or there is no route.
 pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -106,9 +97,6 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>
 }
 
 /// Waits until the descriptor is ready. `Ok(false)`: the timeout has passed.
-///
-/// # Errors
-/// The errors of `poll`.
 pub fn wait(fd: impl AsFd, readable: bool, writable: bool, timeout: Option<Duration>) -> io::Result<bool> {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, readable);
@@ -239,17 +227,11 @@ fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
 
 /// Makes this socket's port available: another socket with `SO_REUSEADDR` that binds this port number gets it and may
 /// listen there, as long as this socket does not listen. The kernel does not check which user's socket that is.
-///
-/// # Errors
-/// `socket` is not a TCP socket.
 pub fn offer_port(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseaddr(socket, true)?)
 }
 
 /// The address on which a socket listens, or the local address of its connection.
-///
-/// # Errors
-/// `socket` is not a TCP socket.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     Ok(plain(SocketAddr::try_from(net::getsockname(socket)?)?))
 }
@@ -265,9 +247,6 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 /// Accepts the next connection waiting on a listening socket; returns it with the peer's address.
-///
-/// # Errors
-/// `WouldBlock`: no connection is waiting.
 pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, peer) = retry_on_intr(|| net::acceptfrom_with(&listener, flags))?;
@@ -294,9 +273,6 @@ pub fn dial(address: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> 
 }
 
 /// The result of [`dial`], once the socket is writable.
-///
-/// # Errors
-/// The error with which connecting failed.
 pub fn dial_result(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
 }
@@ -314,9 +290,6 @@ const PROBES_MAX: u64 = 127;
 /// unacknowledged, the kernel does not probe, and would retransmit them for a quarter of an hour: see [`silence`].
 /// `TCP_USER_TIMEOUT` is no alternative, since it also ends connections whose other end is alive but has no room, such
 /// as a stopped process.
-///
-/// # Errors
-/// `socket` is not a TCP socket.
 pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     let timeout_s = timeout.as_secs_f64().ceil().clamp(1.0, f64::from(KEEPALIVE_S_MAX)) as u64;
     let idle_s = (timeout_s / 2).max(1);
@@ -340,9 +313,6 @@ pub enum Unacknowledged {
 }
 
 /// Whether the peer acknowledges the bytes written to a connection.
-///
-/// # Errors
-/// `socket` is not a TCP socket.
 pub fn silence(socket: impl AsFd) -> io::Result<Unacknowledged> {
     let fd = socket.as_fd().as_raw_fd();
     let mut waiting: libc::c_int = 0;
@@ -360,9 +330,6 @@ pub fn silence(socket: impl AsFd) -> io::Result<Unacknowledged> {
 }
 
 /// Whether a TCP connection is established: neither end has closed or reset it.
-///
-/// # Errors
-/// `socket` is not a TCP socket.
 pub fn is_established(socket: impl AsFd) -> io::Result<bool> {
     Ok(tcp_info(socket.as_fd().as_raw_fd())?.state == TCP_ESTABLISHED)
 }

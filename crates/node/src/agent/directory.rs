@@ -8,16 +8,23 @@
 //! server finds the directory without a lock and removes it. Where a file system cannot lock a directory (NFS), such a
 //! directory stays.
 
+use crate::keeper::Process;
+use crate::remedy::spawn_error;
+use bytes::Bytes;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 use wireup_os::{files, random};
+use wireup_wire::ids::LocalRank;
+use wireup_wire::limits::RANK_ERROR_BYTES_MAX;
+use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// Longest base path (bytes): libpmix appends names of its own, and the path of a Unix socket is limited to 108 bytes.
 const BASE_LEN_MAX: usize = 32;
@@ -32,17 +39,11 @@ pub struct Directory {
 
 impl Directory {
     /// A directory with a new name that tells nothing about the job; it is not created yet.
-    ///
-    /// # Errors
-    /// The kernel gives no random number.
     pub fn new() -> io::Result<Directory> {
         Ok(Directory { path: place(&usual_base())?, lock: None })
     }
 
     /// A directory for a PMIx server process that is started before its job is known; it is not created yet.
-    ///
-    /// # Errors
-    /// As [`Directory::new`].
     pub fn of_standby() -> io::Result<Directory> {
         let mut path = place(&usual_base())?.into_os_string();
         path.push("-next");
@@ -62,8 +63,14 @@ impl Directory {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Creates the directory; fails if it already exists.
-    pub fn make(&mut self) -> io::Result<()> {
+    /// Creates the directory; fails if it already exists. Call it only after the keeper got `Request::RemoveAtEnd` for
+    /// the directory.
+    pub fn make(&mut self) -> Result<(), SpawnError> {
+        let made = self.try_make();
+        made.map_err(|error| spawn_error(SpawnStep::Cwd, format!("the directory {}", self.path.display()), &error))
+    }
+
+    fn try_make(&mut self) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             fs::DirBuilder::new().mode(0o700).create(&self.path)?;
             let Ok(directory) = open_directory(&self.path) else { continue };
@@ -148,9 +155,58 @@ fn usual_base() -> PathBuf {
     base(std::env::var_os("TMPDIR"))
 }
 
+/// Files in which ranks write why they fail, one for each rank of a job on this node.
+pub struct ErrorFiles(Directory);
+
+impl ErrorFiles {
+    pub fn new() -> Result<ErrorFiles, SpawnError> {
+        let failed = |error| spawn_error(SpawnStep::Cwd, "a random name for the directory of error files", &error);
+        Directory::new().map(ErrorFiles).map_err(failed)
+    }
+
+    /// The directory of the files, which must be removed when the job has ended.
+    pub fn directory(&self) -> Vec<u8> {
+        self.0.bytes()
+    }
+
+    /// Makes the directory, and puts the path of each process's file into its variable `variable`. Call it only after
+    /// the keeper got `Request::RemoveAtEnd` for the directory.
+    pub fn make(&mut self, variable: &str, processes: &mut [Process]) -> Result<(), SpawnError> {
+        self.0.make()?;
+        for (local, process) in (0..).map(LocalRank).zip(processes) {
+            process.env.push(format!("{variable}={}", self.path(local).display()).into_bytes());
+        }
+        Ok(())
+    }
+
+    fn path(&self, local: LocalRank) -> PathBuf {
+        self.0.path().join(format!("error.{local}.json"))
+    }
+
+    /// What a rank has written, and when (ns since 1970); `None`: nothing.
+    pub fn read(&self, local: LocalRank) -> Option<(u64, Bytes)> {
+        self.try_read(local).ok().flatten()
+    }
+
+    fn try_read(&self, local: LocalRank) -> io::Result<Option<(u64, Bytes)>> {
+        // The rank may have put anything in the file's place, even a FIFO, which would block the open.
+        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path(local))?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let written = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut text = Vec::new();
+        file.take(RANK_ERROR_BYTES_MAX as u64).read_to_end(&mut text)?;
+        Ok((!text.is_empty()).then(|| (written.as_nanos() as u64, text.into())))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// Unlocks the directory as the end of its agent would. Closing it is not enough: a process that another test has
@@ -169,7 +225,7 @@ mod tests {
         let mut made = Directory { path: path.clone(), lock: None };
         made.make().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let again = Directory { path: path.clone(), lock: None }.make().map_err(|error| error.kind());
+        let again = Directory { path: path.clone(), lock: None }.try_make().map_err(|error| error.kind());
         assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "an existing directory is never used");
         // Only directories of this user that have mode 0700 and that no agent has locked are removed: `half-removed`
         // and `lost`. Left are `open` (mode 0755), `link` (a symbolic link), and the locked one.
@@ -205,5 +261,24 @@ mod tests {
         assert_eq!(base(Some("/scratch/of/another/machine".into())), Path::new(usual));
         assert_eq!(base(Some("relative".into())), Path::new(usual));
         assert_eq!(base(Some("/very/long/way/to/a/temporary/directory".into())), Path::new(usual));
+    }
+
+    #[test]
+    fn each_process_is_told_its_file_and_what_it_writes_there_is_read() {
+        let mut files = ErrorFiles::new().unwrap();
+        let mut processes = [Process::new(0), Process::new(1)];
+        files.make("ERROR_FILE", &mut processes).unwrap();
+        let path = files.path(LocalRank(1));
+        assert_eq!(processes[1].env, [format!("ERROR_FILE={}", path.display()).into_bytes()]);
+        assert_eq!(files.read(LocalRank(1)), None, "it has written nothing");
+        fs::write(&path, "{}").unwrap();
+        let (at_ns, text) = files.read(LocalRank(1)).unwrap();
+        assert!(at_ns > 1_000_000_000_000_000_000 && text == "{}");
+        fs::write(&path, vec![b'x'; RANK_ERROR_BYTES_MAX + 1]).unwrap();
+        assert_eq!(files.read(LocalRank(1)).unwrap().1.len(), RANK_ERROR_BYTES_MAX);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert_eq!(files.read(LocalRank(1)), None, "it is no file of its own");
+        fs::remove_dir_all(files.0.path()).unwrap();
     }
 }

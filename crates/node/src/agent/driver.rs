@@ -15,8 +15,7 @@ use super::transports::Offer;
 use super::turn::Turn;
 use crate::keeper::forker;
 use crate::record::{Header, Recorder};
-use crate::remedy::{self, Advised};
-use crate::spawn_error::spawn_error;
+use crate::remedy::{self, Advised, spawn_error};
 use crate::transport::link::Link;
 use blake2::{Blake2s256, Digest};
 use bytes::Bytes;
@@ -135,9 +134,6 @@ impl AgentDriver {
 
     /// Takes over the socket of a launcher that has exchanged protocol versions. `early`: bytes that it sent after that
     /// and that were already read.
-    ///
-    /// # Errors
-    /// Its socket cannot be watched.
     pub fn adopt_launcher(&mut self, socket: OwnedFd, early: Bytes) -> io::Result<()> {
         self.links.adopt(Link::local(socket, early), &self.reactor, &mut self.inputs)?;
         self.take_inputs();
@@ -353,7 +349,12 @@ impl AgentDriver {
                 }
             }
             Output::StopShell { shell } => shells.iter_mut().for_each(|shells| shells.stop(shell)),
-            Output::Listen => self.listen_on_demand(),
+            Output::Listen => {
+                if let Err(error) = self.listen() {
+                    let result = Err(format!("cannot listen for other agents: {error}"));
+                    self.inputs.push(Input::Listening { result });
+                }
+            }
             Output::Dial { agent, addresses, point } => {
                 links.dial_direct(agent, Offer { addresses, point, called_us: false }, reactor, inputs);
             }
@@ -363,7 +364,8 @@ impl AgentDriver {
                 // opened.
                 let ready = forker::before_threads();
                 let ready = ready.map_err(|error| format!("cannot start a process that forks keepers: {error}"));
-                let result = ready.and_then(|()| links.open_agreed(self.agent.session().links.transport, reactor));
+                let result =
+                    ready.and_then(|()| links.transports.open_agreed(self.agent.session().links.transport, reactor));
                 inputs.push(Input::TransportOpened { result });
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
@@ -396,7 +398,7 @@ impl AgentDriver {
             }
             Output::Relay { job, relay, act } => jobs.with(job, |ranks| {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
-                ranks.on_relay(relay, act, host_number, turn);
+                ranks.relays.on_act(relay, act, host_number, &mut ranks.clients, turn);
             }),
             Output::ListenForStore { job, kernel_session } => {
                 let result = local.listen_for_store(job, kernel_session, reactor);
@@ -404,7 +406,9 @@ impl AgentDriver {
             }
             Output::Store { job, client, act } => {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
-                local.act_on_store(job, client, act, turn);
+                if let Some(ranks) = jobs.by_id.get(&job) {
+                    local.stores.on_act(ranks.slot, client, act, turn);
+                }
             }
             Output::TellSecret { job } => {
                 let event = match links.secret() {
@@ -415,7 +419,7 @@ impl AgentDriver {
             }
             Output::StartPmix(plan) => local.start_pmix(&plan, reactor, inputs),
             Output::PmixSend { job, bytes } => {
-                if let Some(pmix) = jobs.get_mut(&job).and_then(|ranks| ranks.pmix.as_mut()) {
+                if let Some(pmix) = jobs.by_id.get_mut(&job).and_then(|ranks| ranks.pmix.as_mut()) {
                     pmix.send(bytes, reactor);
                 }
             }
@@ -455,7 +459,7 @@ impl AgentDriver {
             }
             Output::OfFamily { job, family, by } => {
                 local.keepers.join(job, family);
-                local.parent_weight.set_parent(job, by);
+                local.parent_weight.parents.insert(job, by);
             }
             Output::MeetsFamily { job } => local.parent_weight.on_started(job, monotonic_ns()),
             Output::JobGone { job } => {
@@ -510,17 +514,11 @@ impl AgentDriver {
     /// Listens for other agents. Returns the addresses at which they can dial this one, which the first call also
     /// passes to the state machine.
     pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
-        let addresses = self.links.listen(&self.reactor)?;
+        let addresses = self.links.transports.listen(&self.reactor)?;
         if !std::mem::replace(&mut self.listening, true) {
             self.inputs.push(Input::Listening { result: Ok(addresses.clone()) });
         }
         Ok(addresses)
-    }
-
-    fn listen_on_demand(&mut self) {
-        if let Err(error) = self.listen() {
-            self.inputs.push(Input::Listening { result: Err(format!("cannot listen for other agents: {error}")) });
-        }
     }
 }
 
@@ -534,7 +532,8 @@ fn shells_of<'s>(
         Some(shells) => Ok(shells),
         None => {
             let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::new(keeper, reactor));
-            Ok(shells.insert(begun.map_err(|error| no_keeper(&error))?))
+            let what = "the process that is to call the remote shells";
+            Ok(shells.insert(begun.map_err(|error| spawn_error(SpawnStep::Fork, what, &error))?))
         }
     }
 }
@@ -562,8 +561,4 @@ fn host_number() -> u64 {
 
 fn no_secret(what: &str, error: &io::Error) -> SpawnError {
     spawn_error(SpawnStep::Secret, what, error)
-}
-
-fn no_keeper(error: &io::Error) -> SpawnError {
-    spawn_error(SpawnStep::Fork, "the process that is to call the remote shells", error)
 }

@@ -3,7 +3,7 @@
 
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
-use crate::spawn_error::spawn_error;
+use crate::remedy::spawn_error;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use wireup_os::process::start_ticks;

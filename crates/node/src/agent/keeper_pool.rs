@@ -12,7 +12,7 @@
 //!                              └── idle, with a PMIx server, which has ended, or is not wanted any more
 //! ```
 //!
-//! One idle keeper may have started a PMIx server process ahead, for the next job that ranks spawn (`pmix/standby`).
+//! One idle keeper may have started a PMIx server process ahead, for the next job that ranks spawn (`pmix`).
 //!
 //! A keeper that has served a job or started a PMIx server has called `setsid`, or leads a process group in the agent's
 //! session (see `keeper`). This cannot be undone, so the keeper then serves only jobs that need the same kind of
@@ -65,8 +65,8 @@ impl Idle {
 
     /// Reads what the keeper reports; `false`: the keeper cannot be used with the server that it has started.
     fn receive(&mut self) -> io::Result<bool> {
-        if self.keeper.is_entering() {
-            self.keeper.entered()?;
+        if !self.keeper.has_settled() {
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut events = Vec::new();
         if self.keeper.receive(&mut events)? == Alive::Gone {
@@ -78,9 +78,6 @@ impl Idle {
 
     /// Waits until the keeper's PID namespace is set up. If that fails, returns another keeper, without a server (see
     /// [`Keeper::replaced`]).
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn settled(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Idle> {
         let Idle { mut keeper, server } = self;
         if keeper.has_settled() {
@@ -205,7 +202,7 @@ impl KeeperPool {
         let idle = self.take_without_modules(session, reactor).or_else(|| fork().ok().map(Idle::from));
         let Some(mut idle) = idle else { return };
         let Some(mut server) = server.take() else { return };
-        let has_started = server.start(&mut idle.keeper).is_ok();
+        let has_started = server.start(&mut idle.keeper);
         idle.server = Some(server);
         match has_started && watch(&idle.keeper, reactor).is_ok() {
             true => drop(self.idle.insert(idle.keeper.pid(), idle)),
@@ -330,7 +327,7 @@ pub mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
     use crate::keeper::leaving;
-    use crate::keeper::tests::importers::{import, importing};
+    use crate::keeper::tests::{import, importing};
     use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;

@@ -6,23 +6,39 @@
 //! host. The first process of the namespace is a keeper of the root agent that serves no job. Processes that killed
 //! keepers leave behind become its children, and are killed when a job has ended at the root.
 //!
-//! Agents that remote shells have started on one machine under different host names (`fellows`) share a namespace too:
-//! the first of them makes it when a second one appears. Jobs that already run on the first agent stay outside.
-//!
 //! The jobs of a family (`job_families`) share a namespace too: the keepers of its later jobs join the namespace of its
 //! first keeper.
+//!
+//! Agents that remote shells have started on one machine under different host names (fellows) share a namespace too:
+//! the first of them makes it when a second one appears. Jobs that already run on the first agent stay outside.
+//!
+//! ```text
+//!   first agent     listens at a name that only agents of this run can make;
+//!                   when it is asked, it starts the first process of a namespace and keeps it
+//!   later agents    find the name taken, ask, and get the number of that process
+//! ```
+//!
+//! Abstract names exist once in a network namespace. The name is a digest of the run's secret, so that nobody else can
+//! take it first. Once the name exists, other users can read it, so both ends ask the kernel whose process is at the
+//! other end, and whether its PID namespace is this one: only then does the number mean the same process here. Cost
+//! where an agent has its machine to itself: one socket.
 
-use super::fellows::Fellows;
 use super::job_families::JobFamilies;
 use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
 use super::pmix::StandbyServer;
+use super::token::Token;
 use crate::keeper::{Keeper, Request};
+use blake2::{Blake2s256, Digest};
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::local::{self, PeerProcess};
 use wireup_os::process::PidNamespace;
-use wireup_os::reactor::Reactor;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::socket;
 use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::{Containment, Secret};
@@ -40,8 +56,8 @@ pub struct Keepers {
     /// The PID namespace for keepers of ranks; `None`: these keepers stay in the agent's namespace.
     namespace: Option<PidNamespace>,
     /// The first process of the PID namespace that all agents share; only the root, or the first agent on a machine,
-    /// has it.
-    first: Option<Keeper>,
+    /// has it. It is to be ended after all other keepers, because the kernel then kills all processes in the namespace.
+    pub first: Option<Keeper>,
     /// How this agent finds agents of the run on this machine under other host names; `None`: it has not looked for
     /// any.
     fellows: Option<Fellows>,
@@ -140,9 +156,6 @@ impl Keepers {
     }
 
     /// A keeper for ranks, which begins this kernel session: an idle one, or one that is forked now.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn for_ranks(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
         self.answer_fellows(reactor);
         self.jobs.insert(job);
@@ -189,9 +202,6 @@ impl Keepers {
 
     /// A keeper for remote shells. It has no PID namespace, so that processes that `ssh` leaves behind on purpose, such
     /// as a shared connection, survive, and that agents on this machine see each other's pids.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
         let session = KernelSession::Own;
         let idle = if self.namespace.is_none() { self.pool.take_without_modules(session, reactor) } else { None };
@@ -302,13 +312,7 @@ impl Keepers {
         }
     }
 
-    /// The first process of the shared PID namespace. End it after all other keepers, because the kernel then kills all
-    /// processes in the namespace.
-    pub fn take_first(&mut self) -> Option<Keeper> {
-        self.first.take()
-    }
-
-    /// All keepers except that of `take_first`, with those in `of_ranks`, in the order in which to wait for them: the
+    /// All keepers except `first`, with those in `of_ranks`, in the order in which to wait for them: the
     /// first keeper of a family comes late, since it waits for all processes in its PID namespace.
     pub fn into_keepers(
         self,
@@ -324,6 +328,72 @@ impl Keepers {
 
 fn fork(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
     namespace.map_or_else(Keeper::fork, Keeper::fork_isolated)
+}
+
+/// Longest wait of a later agent for the answer of the first one, which comes at once unless that process is stopped.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// Most agents that are answered in one turn of the driver's loop. Chosen: more than one machine has host names.
+const ANSWERS_PER_TURN: usize = 64;
+
+/// What an agent finds on its machine.
+pub enum Fellows {
+    /// This agent is the first one of the run on this machine. Later agents connect to this socket to get the pid.
+    First(OwnedFd),
+    /// The pid, in this agent's PID namespace, of the first process of the PID namespace that all ranks of this machine
+    /// share.
+    Of(u32),
+}
+
+impl Fellows {
+    /// Finds the other agents of the run on this machine; `None`: an error makes that impossible.
+    pub fn meet(secret: &Secret, reactor: &Reactor) -> Option<Fellows> {
+        let name = name(secret);
+        match local::listen_abstract(&name) {
+            Ok(listener) => {
+                reactor.add(&listener, Token::Fellows.pack(), Interest::READABLE).ok()?;
+                Some(Fellows::First(listener))
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => ask(&name).map(Fellows::Of),
+            Err(_) => None,
+        }
+    }
+
+    /// Answers agents that have asked for the shared PID namespace. `process`: returns the pid of its first process,
+    /// which the first call starts; `None`: it could not be started.
+    pub fn answer(&self, mut process: impl FnMut() -> Option<u32>) {
+        let Fellows::First(listener) = self else { return };
+        for _ in 0..ANSWERS_PER_TURN {
+            let Ok(asking) = local::accept(listener) else { return };
+            if is_fellow(&asking)
+                && let Some(process) = process()
+            {
+                // A few bytes always fit into a new connection's buffer.
+                let _ = socket::send(&asking, &process.to_ne_bytes(), &[]);
+            }
+        }
+    }
+}
+
+fn ask(name: &[u8]) -> Option<u32> {
+    let first = local::connect_abstract(name).ok().filter(|first| is_fellow(first))?;
+    let mut process = [0; 4];
+    let is_answered = socket::wait(&first, true, false, Some(ANSWER_MAX)).ok()?
+        && rustix::io::read(&first, &mut process).is_ok_and(|read| read == process.len());
+    is_answered.then(|| u32::from_ne_bytes(process))
+}
+
+/// Whether the other end of a socket belongs to a process of this user in this agent's PID namespace.
+fn is_fellow(socket: impl AsFd) -> bool {
+    let Ok(PeerProcess { pid, user }) = local::peer(socket) else { return false };
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid"));
+    let is_here = || namespace("self").is_ok_and(|own| namespace(&pid.to_string()).is_ok_and(|theirs| theirs == own));
+    user == rustix::process::geteuid().as_raw() && pid != 0 && is_here()
+}
+
+fn name(secret: &Secret) -> Vec<u8> {
+    let digest = Blake2s256::new().chain_update(secret.0).chain_update(b"machine").finalize();
+    let digits = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("wireup-machine-{digits}").into_bytes()
 }
 
 #[cfg(test)]
@@ -343,5 +413,18 @@ mod tests {
         let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();
         assert_eq!(order.iter().map(Keeper::pid).collect::<Vec<_>>(), [without_job, pids[0], pids[1]]);
         order.into_iter().for_each(|keeper| keeper.close().unwrap());
+    }
+
+    #[test]
+    fn later_agents_of_a_run_get_the_process_of_the_first_one() {
+        let mut reactor = Reactor::new().unwrap();
+        let secret = Secret(wireup_os::random::bytes().unwrap());
+        let first = Fellows::meet(&secret, &reactor).unwrap();
+        let of_another_run = Secret(wireup_os::random::bytes().unwrap());
+        assert!(matches!(Fellows::meet(&of_another_run, &reactor), Some(Fellows::First(_))));
+        let asking = std::thread::spawn(move || Fellows::meet(&secret, &Reactor::new().unwrap()));
+        reactor.wait(Some(Duration::from_secs(60))).unwrap();
+        first.answer(|| Some(77));
+        assert!(matches!(asking.join().unwrap(), Some(Fellows::Of(77))));
     }
 }

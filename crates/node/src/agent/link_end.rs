@@ -27,17 +27,12 @@ pub struct LinkEnd {
 }
 
 impl LinkEnd {
-    /// # Errors
-    /// The kernel gives no epoll instance, or no memory.
     pub fn new(me: AgentId, secret: Secret, config: LinkConfig) -> io::Result<LinkEnd> {
         let links = LinkSet::new(me, Some(SecretPage::new(&secret.0)?), config);
         Ok(LinkEnd { links, reactor: Reactor::new()?, inputs: Vec::new(), buffer: vec![0; READ_BYTES_MAX].into() })
     }
 
     /// Sends what is queued, waits for at most `wait`, receives, and sends what follows from that.
-    ///
-    /// # Errors
-    /// The kernel refuses to wait.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let LinkEnd { links, reactor, inputs, buffer } = self;
         links.flush(reactor, inputs);

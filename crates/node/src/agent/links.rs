@@ -10,24 +10,19 @@
 //! Frames are queued as they come and written once a turn. A link whose other end does not answer any more is noticed
 //! by bytes that stay unacknowledged.
 
-mod dialling;
 mod dials;
-mod hellos;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
 pub use super::transports::ListenError;
-use super::transports::{Transport, Transports, Which};
+use super::transports::{Offer, Transports, Which};
 use super::turn::Turn;
-use crate::transport::addresses;
-use crate::transport::attempts::Attempt;
+use crate::transport::addresses::{self, Filter};
 use crate::transport::carrier::Carrier;
-use crate::transport::filter::Filter;
-use crate::transport::handshake::{Handshake, HandshakeError, Terms};
+use crate::transport::handshake::{Handshake, HandshakeError, Seal, Terms};
 use crate::transport::link::{Link, LinkError, Received};
-use dials::Dials;
-use hellos::Hellos;
-use std::collections::{BTreeMap, BTreeSet};
+use dials::{Attempt, Dials, Due};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -39,9 +34,8 @@ use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, NetworkValue, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
-use wireup_wire::peer::{AgentTransport, Hello, Role, Secret};
-use wireup_wire::route::Point;
+use wireup_wire::limits::{HANDSHAKE_NS_MAX, HELLOS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
+use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role, Secret};
 
 /// The link to the launcher in this same process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
@@ -56,7 +50,7 @@ pub struct LinkSet {
     me: AgentId,
     config: LinkConfig,
     secret: Option<SecretPage>,
-    transports: Transports,
+    pub transports: Transports,
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet, by id: the oldest first.
     guests: BTreeSet<LinkId>,
@@ -144,7 +138,7 @@ impl LinkSet {
     fn insert(&mut self, mut link: Link, kind: LinkKind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
         let id = LinkId(self.next);
         self.next += 1;
-        link.watch(Token::Link(id).pack(), interest, reactor)?;
+        link.carrier.watch(Token::Link(id).pack(), interest, reactor)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
         // The link may have bytes to send, and no event may report that there is room.
         self.dirty.push(id);
@@ -152,9 +146,6 @@ impl LinkSet {
     }
 
     /// Adds the link of a launcher that has exchanged protocol versions with this process.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the link.
     pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
         let id = self.insert(link, LinkKind::Up, Interest::READABLE, reactor)?;
         inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });
@@ -168,9 +159,6 @@ impl LinkSet {
 
     /// Waits for events, at most until `until_ns`; the caller dispatches them. What links without descriptors have
     /// received goes to `inputs`.
-    ///
-    /// # Errors
-    /// The kernel refuses to wait.
     pub fn wait(
         &mut self,
         until_ns: Option<u64>,
@@ -215,13 +203,8 @@ impl LinkSet {
         let guest = self.guests.first().and_then(|id| until_ns(self.links.get(id)?));
         let under_way = || self.links.values().filter_map(until_ns).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
-        let transports = self.transports.each().filter_map(Transport::deadline_ns);
-        transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
-    }
-
-    /// Addresses at which other agents can dial this one, best first. The first call starts to listen.
-    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        self.transports.listen(reactor)
+        let own = [self.transports.deadline_ns(), self.dials.deadline_ns(), under_way, guest, self.look_ns];
+        own.into_iter().flatten().min()
     }
 
     /// Handles the incoming connections of a transport, and the events for its links.
@@ -288,7 +271,11 @@ impl LinkSet {
         let Some(entry) = self.links.get_mut(&id) else {
             return;
         };
-        let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
+        let mut result = if event.writable || event.hangup {
+            entry.link.carrier.on_writable().map_err(LinkError::from)
+        } else {
+            Ok(())
+        };
         if result.is_ok() && (event.readable || event.hangup) {
             result = self.receive_all(id, turn);
         }
@@ -302,7 +289,7 @@ impl LinkSet {
     fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
         loop {
             self.receive(id, turn)?;
-            if !self.links.get(&id).is_some_and(|entry| entry.link.has_more()) {
+            if !self.links.get(&id).is_some_and(|entry| entry.link.carrier.has_more()) {
                 return Ok(());
             }
         }
@@ -325,7 +312,7 @@ impl LinkSet {
         let Some(entry) = self.links.get_mut(&id) else {
             return Ok(());
         };
-        let local = entry.link.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
+        let local = entry.link.carrier.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
         if self.config.node_timeout_ns > 0 {
             entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
         }
@@ -371,8 +358,8 @@ impl LinkSet {
 
     /// Writes queued frames, once a turn.
     pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        if !self.dirty.is_empty() {
-            self.plan_look();
+        if !self.dirty.is_empty() && self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
         }
         for id in std::mem::take(&mut self.dirty) {
             let Some(entry) = self.links.get_mut(&id) else { continue };
@@ -389,18 +376,11 @@ impl LinkSet {
                 Ok(true) if entry.closing => self.forget(id, reactor),
                 Ok(_) => {
                     if std::mem::replace(&mut entry.interest, interest) != interest {
-                        let _ = entry.link.watch(Token::Link(id).pack(), interest, reactor);
+                        let _ = entry.link.carrier.watch(Token::Link(id).pack(), interest, reactor);
                     }
                 }
                 Err(error) => self.fail(id, error, reactor, inputs),
             }
-        }
-    }
-
-    /// Plans a check whether the bytes that are about to be sent were acknowledged.
-    fn plan_look(&mut self) {
-        if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
-            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
         }
     }
 
@@ -409,7 +389,7 @@ impl LinkSet {
         let patience = Duration::from_nanos(self.config.node_timeout_ns);
         let (mut again_ns, mut dead) = (None, Vec::new());
         for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == LinkKind::Up) {
-            let pause_ns = match entry.link.silence() {
+            let pause_ns = match entry.link.carrier.silence() {
                 Unacknowledged::Nothing => continue,
                 Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
                     dead.push(id);
@@ -433,20 +413,11 @@ impl LinkSet {
         }
     }
 
-    /// Opens the transport that all agents must have, and returns the `Point` at which other agents reach this one by
-    /// it.
-    ///
-    /// # Errors
-    /// The transport cannot be used; the text says why.
-    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
-        self.transports.open_agreed(transport, reactor)
-    }
-
     /// Removes and closes a link, without an input for the state machine.
     fn forget(&mut self, id: LinkId, reactor: &Reactor) {
         self.guests.remove(&id);
         if let Some(mut entry) = self.links.remove(&id) {
-            entry.link.unwatch(reactor);
+            entry.link.carrier.unwatch(reactor);
         }
     }
 
@@ -475,6 +446,131 @@ impl LinkKind {
             LinkKind::Guest { until_ns } => Some((HANDSHAKE_NS_MAX, until_ns)),
             LinkKind::Up => None,
         }
+    }
+}
+
+/// Number of quarters of the start timeout for which an agent dials its parent. In the rest it reports which addresses
+/// have not answered, before the parent gives up on it.
+const DIALLING_QUARTERS: u64 = 3;
+
+/// Time limit for reaching the root at one of its addresses, after the parent was lost (ns). Chosen, not measured: a
+/// reachable machine answers sooner, and the dial is repeated if it fails.
+const ROOT_NS_MAX: u64 = 5_000_000_000;
+
+const ROOT: AgentId = AgentId(0);
+
+impl LinkSet {
+    /// Dials the parent at its addresses until one of them answers. `by_parent`: whether the parent itself started this
+    /// agent through a remote shell.
+    pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
+        let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
+        let role = Role::Child { incarnation: self.config.incarnation };
+        // Failure to reach the parent is reported by `unreachable`, not as an input.
+        self.begin_dial(self.config.parent, role, offer, self.dialling_ns(), reactor, &mut Vec::new());
+        self.dials.unreachable().map_or(Ok(()), |problem| Err(problem.to_owned()))
+    }
+
+    /// Dials the root, which becomes the parent, for an agent of a standing session that has lost its parent.
+    pub fn rejoin(&mut self, root: Vec<String>, rejoin: Rejoin, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        self.drop_attempts(ROOT, reactor);
+        let offer = Offer { addresses: root, ..Offer::default() };
+        self.begin_dial(ROOT, Role::Rejoin(rejoin), offer, ROOT_NS_MAX, reactor, inputs);
+    }
+
+    /// Dials an agent for a direct link. Each attempt ends by itself within the handshake's time limit.
+    pub fn dial_direct(&mut self, agent: AgentId, offer: Offer, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        self.begin_dial(agent, Role::Direct, offer, u64::MAX, reactor, inputs);
+    }
+
+    fn begin_dial(
+        &mut self,
+        target: AgentId,
+        role: Role,
+        offer: Offer,
+        limit_ns: u64,
+        reactor: &Reactor,
+        inputs: &mut Vec<Input>,
+    ) {
+        let now_ns = monotonic_ns();
+        inputs.extend(self.dials.dial(target, role, offer, now_ns, now_ns.saturating_add(limit_ns)));
+        self.dial_due(now_ns, reactor, inputs);
+    }
+
+    /// Longest time for which an agent dials its parent (ns).
+    fn dialling_ns(&self) -> u64 {
+        self.config.start_timeout_ns / 4 * DIALLING_QUARTERS
+    }
+
+    /// Starts the attempts to dial agents that are due, and reports the dials that have failed.
+    pub(super) fn dial_due(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        while let Some(due) = self.dials.next(now_ns, &mut self.transports) {
+            let (target, attempt) = (due.target, due.attempt);
+            if let Err(error) = self.try_dial(due, now_ns, reactor) {
+                self.dials.on_failure(target, attempt, &error);
+            }
+        }
+        inputs.extend(self.dials.give_up());
+    }
+
+    fn try_dial(&mut self, due: Due, now_ns: u64, reactor: &Reactor) -> Result<(), LinkError> {
+        let Due { target, role, attempt, candidate, until_ns } = due;
+        let limit_ns = candidate.limit_ns.min(until_ns.saturating_sub(now_ns));
+        let until_ns = now_ns + limit_ns;
+        if limit_ns == 0 {
+            return Err(LinkError::Late(Duration::from_nanos(self.dialling_ns())));
+        }
+        let carrier = (candidate.open)()?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let hello = Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid(), role };
+        let terms = Terms { encrypt: self.config.encrypt, listener: target, binding: carrier.binding() };
+        let mut first = Vec::new();
+        let handshake = Handshake::dial(&self.secret()?, terms, &hello, &mut first)?;
+        let link = Link::begun(carrier, handshake, first, self.config.encrypt);
+        self.insert(link, LinkKind::Dialled { target, role, attempt, limit_ns, until_ns }, Interest::BOTH, reactor)?;
+        Ok(())
+    }
+
+    /// Closes the unfinished attempts to dial the agent `target`, because a link with it exists or a new dial begins.
+    pub(super) fn drop_attempts(&mut self, target: AgentId, reactor: &Reactor) {
+        let is_late = |entry: &Entry| matches!(entry.kind, LinkKind::Dialled { target: other, .. } if other == target);
+        let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_late(entry)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.forget(id, reactor);
+        }
+    }
+}
+
+/// Recognizes hellos that a stranger has recorded and repeats, by their seals.
+///
+/// Only members of the session can make new hellos, one for each dial. A long session sees any number of them, so only
+/// the latest [`HELLOS_MAX`] are remembered. A stranger who repeats a forgotten hello occupies the place of one guest
+/// until the handshake times out; the hello is remembered again as soon as it arrives.
+#[derive(Default)]
+struct Hellos {
+    /// The seals of the remembered hellos, each with the link on which it first arrived.
+    first: BTreeMap<Seal, LinkId>,
+    /// The seals of the remembered hellos, in the order of arrival.
+    order: VecDeque<Seal>,
+}
+
+impl Hellos {
+    /// Remembers the hello of a link. Returns whether no other link had the same one.
+    pub fn is_new(&mut self, seal: Seal, link: LinkId) -> bool {
+        let first = *self.first.entry(seal).or_insert_with(|| {
+            self.order.push_back(seal);
+            link
+        });
+        if self.order.len() > HELLOS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.first.remove(&oldest);
+        }
+        first == link
+    }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.first.len()
     }
 }
 

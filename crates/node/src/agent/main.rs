@@ -3,7 +3,6 @@
 use super::driver::{AgentDriver, BeginError};
 use super::link_config::LinkConfig;
 use super::munge::{self, Unsealable};
-use super::read_timeout::{ReadTimeout, SILENCE_MAX};
 use super::remote;
 use super::start_methods;
 use super::step::{self, Called};
@@ -12,6 +11,8 @@ use crate::remedy::Advised;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::{AgentConfig, Born, CANNOT_BEGIN, NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
@@ -236,9 +237,35 @@ fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootst
     Ok(Some(Bootstrap::decode_body(&body)?))
 }
 
+/// Longest wait for the next byte if a remote shell has started this process. The bytes follow the command at once; if
+/// the network fails in between, sshd would keep the connection open for hours.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Reads standard input with a timeout between bytes.
+struct ReadTimeout<F> {
+    input: F,
+    silence_max: Duration,
+}
+
+impl<F: AsFd> ReadTimeout<F> {
+    pub fn new(input: F, silence_max: Duration) -> Self {
+        ReadTimeout { input, silence_max }
+    }
+}
+
+impl<F: AsFd> Read for ReadTimeout<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match wireup_os::socket::wait(&self.input, true, false, Some(self.silence_max))? {
+            true => Ok(rustix::io::read(&self.input, buffer)?),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use wireup_wire::peer::{bootstrap_message, probe};
 
     /// A plain message in place of a sealed one is refused before its body is read.
@@ -250,5 +277,20 @@ mod tests {
         let sealed = bootstrap_message(b"MUNGE:", b"anything");
         assert!(matches!(read_bootstrap(&sealed[..], false), Err(AgentError::Bootstrap(PeerError::Malformed))));
         assert!(matches!(read_bootstrap(&probe()[..], false), Ok(None)));
+    }
+
+    #[test]
+    fn a_silent_input_times_out_after_its_bytes_are_read() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut input = ReadTimeout { input: reader, silence_max: Duration::from_millis(1) };
+        writer.write_all(b"abc").unwrap();
+        let mut read = [0; 3];
+        input.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"abc");
+        assert_eq!(input.read(&mut read).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(writer);
+        // A process forked by another test may hold the other end for a moment.
+        input.silence_max = SILENCE_MAX;
+        assert_eq!(input.read(&mut read).unwrap(), 0);
     }
 }

@@ -5,9 +5,9 @@
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use wireup_os::shm::{ArenaMemory, SealedMemory, ShmError};
+use wireup_os::shm::{ArenaMemory, ShmError, sealed_memory};
 use wireup_proto::io::{Input, JobEvent};
 use wireup_proto::memory::{Array, Content, ShareId};
 use wireup_wire::ids::JobId;
@@ -39,15 +39,8 @@ struct Arena {
     shared: Shared,
 }
 
-/// A descriptor that is sent with a reply: that of one piece of memory, or a socket.
-#[derive(Clone)]
-pub struct Shared(Rc<Region>);
-
-enum Region {
-    Sealed(SealedMemory),
-    Arena(OwnedFd),
-    Socket(OwnedFd),
-}
+/// A descriptor that is sent with a reply: that of one piece of memory, or a socket, which is closed once it is sent.
+pub type Shared = Rc<OwnedFd>;
 
 impl RankMemory {
     /// Makes the memory `share` with this content. Returns the input that reports a failure, or that an arena was made.
@@ -105,8 +98,8 @@ impl Piece {
         match content {
             Content::Slots { slot_len } => Arena::new(*slot_len, content.byte_len()).map(Piece::Arena),
             Content::Bytes(_) | Content::Array(_) => {
-                let memory = SealedMemory::new(NAME, content.byte_len(), |out| content.fill(out))?;
-                Ok(Piece::Sealed(Shared(Rc::new(Region::Sealed(memory)))))
+                let memory = sealed_memory(NAME, content.byte_len(), |out| content.fill(out))?;
+                Ok(Piece::Sealed(Rc::new(memory)))
             }
         }
     }
@@ -123,29 +116,13 @@ impl Arena {
     fn new(slot_len: usize, len: usize) -> Result<Arena, ShmError> {
         let memory = ArenaMemory::new(NAME, len)?;
         let fd = memory.share().map_err(|error| ShmError { step: "doubling its descriptor", error })?;
-        Ok(Arena { memory, slot_len, shared: Shared(Rc::new(Region::Arena(fd))) })
+        Ok(Arena { memory, slot_len, shared: Rc::new(fd) })
     }
 
     fn write(&mut self, slot: u32, array: &Array) -> Result<(), ShmError> {
         let out = self.memory.bytes_mut(slot as usize * self.slot_len, array.byte_len())?;
         array.fill(out);
         Ok(())
-    }
-}
-
-impl Shared {
-    /// A socket to send with a reply; this process's descriptor of it is closed once it is sent.
-    pub fn socket(socket: OwnedFd) -> Shared {
-        Shared(Rc::new(Region::Socket(socket)))
-    }
-}
-
-impl AsFd for Shared {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &*self.0 {
-            Region::Sealed(memory) => memory.as_fd(),
-            Region::Arena(fd) | Region::Socket(fd) => fd.as_fd(),
-        }
     }
 }
 

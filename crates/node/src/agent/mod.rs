@@ -2,10 +2,7 @@
 
 mod directory;
 pub mod driver;
-mod fd_backoff;
-mod fellows;
 mod job_families;
-mod jobs;
 mod keeper_link;
 mod keeper_pool;
 mod keepers;
@@ -19,15 +16,11 @@ mod munge;
 mod orphans;
 mod outgoing;
 mod parent_weight;
-mod pipes;
 mod pmix;
 mod rank_ports;
 mod ranks;
-pub(crate) mod read_timeout;
 pub mod remote;
-mod secondary_client_socket;
 mod shells;
-mod stack_taker;
 pub mod start_methods;
 pub(crate) mod step;
 mod stores;

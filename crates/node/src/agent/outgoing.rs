@@ -2,12 +2,13 @@
 //! memory), or to a connection that the agent carries.
 
 use super::memory::Shared;
+use super::token::Token;
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wireup_os::reactor::Interest;
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::shm::RingWriter;
 use wireup_os::socket;
 
@@ -27,8 +28,8 @@ pub struct Outgoing {
     ring: Option<Box<RingWriter>>,
     /// Whether the descriptor is closed when the queue is empty.
     pub closing: bool,
-    /// Whether the reactor is watching for room.
-    pub watched: bool,
+    /// Events for which the reactor watches `fd`; `None`: it reports no event, not even a hangup.
+    pub watched: Option<Interest>,
     /// Whether the reading end is permanently closed: bytes for it count as written.
     gone: bool,
 }
@@ -92,13 +93,17 @@ fn errno(error: io::Error) -> Errno {
 }
 
 impl Outgoing {
-    /// The state for a rank whose reading end is permanently closed.
-    pub fn vanished() -> Self {
-        Outgoing { gone: true, ..Outgoing::default() }
+    pub fn to(fd: OwnedFd, interest: Interest, token: Token, reactor: &Reactor) -> io::Result<Outgoing> {
+        let mut out = Outgoing::default();
+        out.adopt(fd, interest, token, reactor)?;
+        Ok(out)
     }
 
-    pub fn to(fd: OwnedFd) -> Self {
-        Outgoing { fd: Some(fd), ..Outgoing::default() }
+    /// Takes over the descriptor, which the reactor watches from now on.
+    pub fn adopt(&mut self, fd: OwnedFd, interest: Interest, token: Token, reactor: &Reactor) -> io::Result<()> {
+        reactor.add(&fd, token.pack(), interest)?;
+        (self.fd, self.watched) = (Some(fd), Some(interest));
+        Ok(())
     }
 
     /// Writes through memory that the rank maps, or over the socket if no such memory can be made.
@@ -109,6 +114,27 @@ impl Outgoing {
     /// The event of `fd` that reports room for more bytes.
     pub fn room(&self) -> Interest {
         if self.ring.is_some() { Interest::READABLE } else { Interest::WRITABLE }
+    }
+
+    /// Makes the reactor watch the descriptor for these events only.
+    pub fn watch(&mut self, wanted: Interest, token: Token, reactor: &Reactor) {
+        if let Some(fd) = &self.fd {
+            reactor.watch(fd, token.pack(), &mut self.watched, wanted);
+        }
+    }
+
+    pub fn close(&mut self, reactor: &Reactor) {
+        if let Some(fd) = self.fd.take()
+            && self.watched.take().is_some()
+        {
+            let _ = reactor.remove(fd);
+        }
+    }
+
+    /// Closes the descriptor because the reading end is permanently closed.
+    pub fn vanish(&mut self, reactor: &Reactor) {
+        self.close(reactor);
+        *self = Outgoing { gone: true, ..Outgoing::default() };
     }
 
     pub fn push(&mut self, bytes: Bytes) {

@@ -31,7 +31,7 @@ const RETRY_NS: u64 = 100_000_000;
 
 pub struct ParentWeight {
     /// The parent job of each spawned job.
-    parents: BTreeMap<JobId, JobId>,
+    pub parents: BTreeMap<JobId, JobId>,
     /// The spawned jobs that are being started, each with the latest time at which its parent job gets the usual weight
     /// again (ns).
     until_ns: BTreeMap<JobId, u64>,
@@ -55,16 +55,6 @@ impl Default for ParentWeight {
 }
 
 impl ParentWeight {
-    /// Ranks of the job `parent` have spawned `job`.
-    pub fn set_parent(&mut self, job: JobId, parent: JobId) {
-        self.parents.insert(job, parent);
-    }
-
-    /// The job whose ranks have spawned this one.
-    pub fn parent_of(&self, job: JobId) -> Option<JobId> {
-        self.parents.get(&job).copied()
-    }
-
     /// Lowers the weight of this keeper's ranks, which have spawned `job`, until that job has started.
     pub fn lower(&mut self, job: JobId, keeper: u32, now_ns: u64) {
         // If the kernel refuses to lower the weight, the only effect is that the new job starts more slowly.

@@ -71,9 +71,6 @@ pub struct OwnProgram {
 
 impl OwnProgram {
     /// The words that a remote shell gets after the host. `asked`: the arguments after `agent`.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn command(&mut self, how: How, program: &str, asked: &[&str]) -> std::io::Result<Vec<Vec<u8>>> {
         if how == How::Send {
             self.digest()?;

@@ -8,7 +8,7 @@ use super::tail::{Stream, Tail};
 use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, Program, Request, StdinKind};
-use crate::spawn_error::{self, spawn_error};
+use crate::remedy::{self, spawn_error};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
@@ -85,8 +85,8 @@ impl Shells {
             let session = bootstrap.session;
             return self.call_step(shell, Sealed { agents, how, session, message: Vec::new(), problem: None });
         }
-        let (sealing, process, program) =
-            Sealing::start(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
+        let (sealing, process, program) = Sealing::start(shell, agents, how, bootstrap)
+            .map_err(|error| spawn_error(SpawnStep::Secret, "a key for the bootstrap message", &error))?;
         self.sealings.insert(shell, sealing);
         self.request(shell, process, program);
         Ok(())
@@ -252,7 +252,7 @@ impl Shells {
     fn on_keeper_lost(&self, problem: Option<SpawnError>, inputs: &mut Vec<Input>) {
         if let Some(problem) = &problem {
             let advice = remedy(problem.errno).map_or_else(String::new, |advice| format!("; {advice}"));
-            let problem = spawn_error::in_words(problem);
+            let problem = remedy::in_words(problem);
             let what = format!("the process that calls the remote shells has failed: {problem}{advice}");
             let error = SpawnError { step: SpawnStep::Fork, what, errno: 0 };
             return inputs
@@ -316,11 +316,7 @@ pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
 
 /// Completes the text `what` of an error, so that it says what was tried and why it failed.
 pub fn in_words(error: SpawnError) -> SpawnError {
-    SpawnError { what: spawn_error::in_words(&error), ..error }
-}
-
-fn own_key(error: &io::Error) -> SpawnError {
-    spawn_error(SpawnStep::Secret, "a key for the bootstrap message", error)
+    SpawnError { what: remedy::in_words(&error), ..error }
 }
 
 #[cfg(test)]

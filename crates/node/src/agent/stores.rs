@@ -9,8 +9,8 @@ use super::rank_ports::BACKLOG;
 use super::ranks::read_socket;
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
-use crate::spawn_error::spawn_error;
-use crate::transport::pause::Pause;
+use crate::remedy::spawn_error;
+use crate::transport::listener::Pause;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,8 +46,6 @@ struct Connection {
     is_read: bool,
     /// Whether replies are queued because the client does not read.
     is_full: bool,
-    /// Events for which the reactor watches the socket; `None`: it reports no event, not even a hangup.
-    watched: Option<Interest>,
 }
 
 impl Stores {
@@ -132,11 +130,9 @@ impl JobStore {
         if self.clients.len() < STORE_CLIENTS_MAX && self.lookup.check(&fd).is_ok() {
             self.last += 1;
             let client = StoreClient(self.last);
-            let (token, watched) = (Token::StoreClient(self.slot, client).pack(), Interest::READABLE);
-            if turn.reactor.add(&fd, token, watched).is_ok() {
-                let connection =
-                    Connection { out: Outgoing::to(fd), is_read: true, is_full: false, watched: Some(watched) };
-                self.clients.insert(client, connection);
+            let token = Token::StoreClient(self.slot, client);
+            if let Ok(out) = Outgoing::to(fd, Interest::READABLE, token, turn.reactor) {
+                self.clients.insert(client, Connection { out, is_read: true, is_full: false });
                 turn.push_event(self.job, JobEvent::Store { client, event: StoreEvent::Opened });
             }
         }
@@ -180,9 +176,8 @@ impl JobStore {
         if is_full != std::mem::replace(&mut connection.is_full, is_full) {
             turn.push_event(self.job, JobEvent::Store { client, event: StoreEvent::Full(is_full) });
         }
-        let Some(fd) = &connection.out.fd else { return };
         let wanted = Interest { readable: connection.is_read && !is_full, writable: is_full };
-        turn.reactor.watch(fd, Token::StoreClient(self.slot, client).pack(), &mut connection.watched, wanted);
+        connection.out.watch(wanted, Token::StoreClient(self.slot, client), turn.reactor);
     }
 
     fn give_up(&mut self, client: StoreClient, turn: &mut Turn<'_>) {
@@ -191,8 +186,8 @@ impl JobStore {
     }
 
     fn close(&mut self, client: StoreClient, reactor: &Reactor) {
-        if let Some(Connection { out: Outgoing { fd: Some(fd), .. }, .. }) = self.clients.remove(&client) {
-            let _ = reactor.remove(&fd);
+        if let Some(mut connection) = self.clients.remove(&client) {
+            connection.out.close(reactor);
         }
     }
 }

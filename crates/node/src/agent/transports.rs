@@ -11,24 +11,21 @@
 //!   bytes of a link: its own descriptor in the reactor, or take_in() and then ready()
 //! ```
 //!
-//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in `table` and in [`Which`]. If
-//! users can choose it, it also has a row in [`AgentTransport`]. The link to a launcher in this process is not a
-//! transport: it passes frames, not bytes.
+//! A new transport is a file with its [`Transport`] and its [`Carrier`], a field of [`Transports`] and a variant of
+//! [`Which`]. If users can choose it, it also has a row in [`wireup_wire::peer::AgentTransport`]. The link to a
+//! launcher in this process is not a transport: it passes frames, not bytes.
 
 mod table;
 mod tcp;
 pub(crate) mod ucx;
 
-pub use table::Transports;
-
-use super::link_config::LinkConfig;
-use crate::transport::addresses::NothingMatches;
+use crate::transport::addresses::{FilterError, NothingMatches};
 use crate::transport::carrier::Carrier;
-use crate::transport::filter::FilterError;
 use std::fmt;
 use std::io;
+pub use table::Transports;
 use wireup_os::reactor::Reactor;
-use wireup_wire::peer::{AgentTransport, SpawnError, SpawnStep};
+use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::route::Point;
 
 /// The name of a transport.
@@ -98,32 +95,9 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// How an agent opens its end of a transport: when it starts, or once all agents have agreed on the transport.
-pub trait Begin: Transport + Sized {
-    /// The user's option that requires this transport on all agents; `None`: no option does.
-    const AGREED: Option<AgentTransport> = None;
-
-    /// Opens the transport when the agent starts; `None`: it is opened only once all agents have agreed on it.
-    fn open_at_start(_config: &LinkConfig) -> Option<Self> {
-        None
-    }
-
-    /// Opens the transport because all agents must have it; returns the `Point` at which other agents reach this one by
-    /// it.
-    ///
-    /// # Errors
-    /// The transport cannot be used here; the text says why.
-    fn open(_reactor: &Reactor) -> Result<(Self, Point), String> {
-        Err("it needs no agreement".into())
-    }
-}
-
 pub trait Transport {
     /// The addresses at which other agents can dial this one, if the transport uses addresses. The first call starts to
     /// listen.
-    ///
-    /// # Errors
-    /// The transport cannot listen.
     fn listen(&mut self, _reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         Ok(Vec::new())
     }

@@ -1,8 +1,7 @@
 //! Reads the facts about this machine that matter to a job.
 
 use crate::agent::remote;
-use crate::transport::addresses::{self, SshConnection};
-use crate::transport::filter::Filter;
+use crate::transport::addresses::{self, Filter, SshConnection};
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::process::Resource;
 use serde::{Deserialize, Serialize};

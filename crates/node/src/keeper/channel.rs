@@ -175,8 +175,6 @@ pub(super) struct AgentSocket {
 }
 
 impl AgentSocket {
-    /// # Errors
-    /// The socket cannot be watched.
     pub fn new(socket: Rc<OwnedFd>, token: u64, reactor: &Reactor) -> io::Result<AgentSocket> {
         reactor.add(&*socket, token, Interest::READABLE)?;
         let (inbox, outbox) = (Inbox::new(), Outbox::default());
@@ -223,9 +221,6 @@ impl AgentSocket {
     }
 
     /// Sends the queued reports, unless more reports are expected soon. `false`: the agent has just ended.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the socket for room.
     pub fn report(&mut self, more_follow: bool, reactor: &Reactor) -> io::Result<bool> {
         let now = monotonic_ns();
         let more = more_follow && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;

@@ -113,9 +113,6 @@ fn end_of(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Removes the contents of a directory.
-///
-/// # Errors
-/// The first entry that cannot be removed.
 pub fn clear(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

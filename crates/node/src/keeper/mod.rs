@@ -43,26 +43,20 @@ mod channel;
 mod directories;
 pub mod forker;
 pub mod leaving;
-mod plan;
 mod preload;
 mod processes;
 mod protocol;
-mod redirected;
 mod serve;
 mod staged;
-mod stops;
-mod streams;
-mod sweep;
-
-pub use directories::clear;
-pub use plan::cpus_of_ranks;
-pub use protocol::{
-    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
-};
 
 use channel::{Flushed, Inbox, Outbox};
+pub use directories::clear;
 use forker::ENTER_MAX;
 use leaving::{LEAVE_MAX, Leaving};
+pub use protocol::{
+    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind,
+    cpus_of_ranks, is_server,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::process::PidNamespace;
@@ -70,7 +64,7 @@ use wireup_os::socket;
 use wireup_proto::io::KernelSession;
 
 const _: () =
-    assert!(sweep::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
+    assert!(serve::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
 
 /// The agent's side of a keeper. Dropping this value closes the socket; the keeper then kills all of its processes and
 /// exits.
@@ -122,9 +116,6 @@ impl Keeper {
     /// Forks a keeper in a PID namespace, where that is permitted; otherwise without one. No process of the keeper
     /// outlives the first process of the namespace: in a new namespace, the keeper itself. Call [`Keeper::settled`]
     /// before anything else.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<Keeper> {
         Keeper::fork_into(Some(namespace)).or_else(|_| Keeper::fork())
     }
@@ -146,23 +137,24 @@ impl Keeper {
 
     /// Waits until the keeper has set up its namespace; if the keeper cannot, replaces the keeper as
     /// [`Keeper::replaced`] does.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn settled(mut self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.has_settled() { Ok(self) } else { self.replaced(again) }
     }
 
     /// Waits until the keeper has set up its namespace; `false`: the keeper cannot set it up, or has been killed.
     pub fn has_settled(&mut self) -> bool {
-        !self.is_entering() || self.entered().is_ok()
+        // The keeper sends one byte when the namespace is set up.
+        if self.namespace == Namespace::Entering
+            && socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
+            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
+        {
+            self.namespace = Namespace::Other;
+        }
+        self.namespace != Namespace::Entering
     }
 
     /// Returns a keeper in place of this keeper, which could not set up its namespace: a keeper that `again` forks or,
     /// if that keeper fails too, a keeper without a namespace.
-    ///
-    /// # Errors
-    /// The errors of [`Keeper::fork`].
     pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.close().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             // A keeper that does not exit in time waits for something, and another one would wait for it too.
@@ -174,25 +166,6 @@ impl Keeper {
         }
         second.into_iter().for_each(|second| drop(second.close()));
         Keeper::fork()
-    }
-
-    /// Whether the keeper is still setting up its namespace; the keeper sends one byte when the namespace is set up.
-    pub fn is_entering(&self) -> bool {
-        self.namespace == Namespace::Entering
-    }
-
-    /// Reads the byte that the keeper sends when its namespace is set up.
-    ///
-    /// # Errors
-    /// The keeper cannot set up its namespace.
-    pub fn entered(&mut self) -> io::Result<()> {
-        let has_entered = self.has_entered();
-        has_entered.then(|| self.namespace = Namespace::Other).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
-    }
-
-    fn has_entered(&self) -> bool {
-        socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
-            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
     }
 
     /// Whether the keeper has another PID namespace than the agent.
@@ -268,7 +241,9 @@ impl Keeper {
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
         let open = self.inbox.fill(&self.socket)?;
         while let Some(mut event) = self.inbox.next::<KeeperEvent>() {
-            event.take_fds(&mut self.inbox.fds);
+            if let KeeperEvent::Started { present, fds, .. } | KeeperEvent::Streams { present, fds, .. } = &mut event {
+                *fds = ProcessFds::join(*present, &mut self.inbox.fds);
+            }
             if let KeeperEvent::Renewed { keeps_importer } = event {
                 self.keeps_importer = keeps_importer;
                 self.directories.clear();

@@ -1,5 +1,11 @@
 //! The processes of a keeper: processes that wait to be started, and processes that have been created and not yet
 //! reaped.
+//!
+//! Stops processes as a terminal's `^Z` does.
+//!
+//! `SIGTSTP` alone does not stop every process: a program may handle it, and the kernel ignores it for a process group
+//! that no other process in its session could continue, such as a rank with a terminal of its own. So `SIGSTOP`
+//! follows, with a delay for programs that prepare for the stop; `SIGCONT` cancels it.
 
 mod preloading;
 mod waiting;
@@ -7,10 +13,8 @@ mod waiting;
 use super::channel::Outbox;
 use super::preload::Report;
 use super::protocol::{Batch, IMPORTER_SLOT, KeeperEvent, ProcessFds, is_server};
-use super::redirected::Redirected;
-use super::stops::Stops;
-use super::streams::Lent;
-use crate::spawn_error;
+use super::staged::Redirected;
+use crate::remedy;
 use preloading::{Kept, Preloading, Requested};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,6 +22,7 @@ use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
+pub(super) use waiting::settle_descriptors;
 use waiting::{EINVAL, Start, Waiting, error, limits_of, prepare, session};
 use wireup_os::bind;
 use wireup_os::clock::monotonic_ns;
@@ -25,18 +30,19 @@ use wireup_os::process::{self, Ended, Isolated, Reaped};
 use wireup_os::spawn::{Command, EXTRA_TARGETS, Executed, Failure, Spawner, Step};
 use wireup_proto::io::ExitStatus;
 use wireup_wire::peer::{SpawnError, SpawnStep};
-use wireup_wire::signal::{SIGKILL, SIGSTOP, is_fatal};
+use wireup_wire::signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, is_fatal};
 
 /// Number of concurrent starts per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
 const STARTS_PER_CPU: usize = 4;
 const STARTS_MAX: usize = 64;
 
 pub(super) struct Processes {
-    lent: Lent,
+    /// `/dev/null`.
+    null: OwnedFd,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// Listening sockets for processes in the queue, in the order of these processes.
-    listening: VecDeque<OwnedFd>,
+    pub listening: VecDeque<OwnedFd>,
     /// Processes that have not been reaped, by slot.
     living: HashMap<u32, Living>,
     /// The slot of each process in `living`, by pid.
@@ -70,12 +76,10 @@ impl Living {
 }
 
 impl Processes {
-    /// # Errors
-    /// No memory is left for the stacks of new processes.
-    pub fn new(lent: Lent) -> io::Result<Processes> {
+    pub fn new(null: OwnedFd) -> io::Result<Processes> {
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Processes {
-            lent,
+            null,
             spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))?,
             queue: VecDeque::new(),
             listening: VecDeque::new(),
@@ -85,11 +89,6 @@ impl Processes {
             preloading: None,
             kept: None,
         })
-    }
-
-    /// Adds listening sockets for the next batch.
-    pub fn add_listening(&mut self, sockets: Vec<OwnedFd>) {
-        self.listening.extend(sockets);
     }
 
     /// Adds a batch to the queue. The file of each program is searched once for all of its processes.
@@ -191,7 +190,7 @@ impl Processes {
         let command = Command {
             program: &prepared.program,
             environment: &process.env,
-            stdio: streams.stdio(&self.lent),
+            stdio: streams.stdio(&self.null),
             extra: streams.sockets(),
             session: session(process),
             cpus: cpus.as_ref(),
@@ -351,15 +350,15 @@ impl Processes {
     /// Starts the importer, or requests a process from it.
     fn go_on_preloading(&mut self, outbox: &mut Outbox) {
         let Some(preloading) = &mut self.preloading else { return };
-        match preloading.start_importer(&mut self.spawner, &self.lent, &mut self.listening) {
+        match preloading.start_importer(&mut self.spawner, &self.null, &mut self.listening) {
             Ok(Some((slot, fds))) => {
                 let (present, sent) = fds.split();
                 return outbox.push(&KeeperEvent::Streams { slot, present, fds: ProcessFds::default() }, sent);
             }
             Ok(None) => {}
-            Err(problem) => return self.import_in_vain(spawn_error::in_words(&problem), outbox),
+            Err(problem) => return self.import_in_vain(remedy::in_words(&problem), outbox),
         }
-        if let Err((slot, error)) = preloading.request_next(&self.lent, &mut self.listening) {
+        if let Err((slot, error)) = preloading.request_next(&self.null, &mut self.listening) {
             outbox.push(&KeeperEvent::StartFailed { slot, error }, Vec::new());
         }
         self.end_preloading_if_done();
@@ -496,6 +495,40 @@ fn status(ended: Ended) -> ExitStatus {
     }
 }
 
+/// Delay from `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds, and a user who presses `^Z` does not notice
+/// the delay.
+const GRACE_NS: u64 = 50_000_000;
+
+/// Pending `SIGSTOP`s.
+#[derive(Default)]
+pub(super) struct Stops {
+    /// Slots that will receive a `SIGSTOP` (`None`: all slots), each with the time of the signal (ns).
+    due: Vec<(Option<u32>, u64)>,
+}
+
+impl Stops {
+    /// Notes that a signal was sent to one process or to all processes.
+    pub fn on_signal(&mut self, slot: Option<u32>, signal: i32, now_ns: u64) {
+        match signal {
+            SIGTSTP => self.due.push((slot, now_ns + GRACE_NS)),
+            SIGCONT if slot.is_none() => self.due.clear(),
+            SIGCONT => self.due.retain(|(whom, _)| *whom != slot),
+            _ => {}
+        }
+    }
+
+    /// Takes the slots to be stopped now.
+    pub fn take_due(&mut self, now_ns: u64) -> Vec<Option<u32>> {
+        let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(_, at)| *at <= now_ns);
+        self.due = later;
+        due.into_iter().map(|(whom, _)| whom).collect()
+    }
+
+    pub fn next_ns(&self) -> Option<u64> {
+        self.due.iter().map(|(_, at)| *at).min()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,5 +539,22 @@ mod tests {
         let mut dead = [(1, Ended::Exited(1)), (2, Ended::Signalled { signal: 13, core_dumped: false }), (3, crashed)];
         crashes_first(&mut dead);
         assert_eq!(dead.map(|(pid, _)| pid), [3, 1, 2]);
+    }
+
+    #[test]
+    fn a_stop_follows_its_signal_unless_a_continue_cancels_it() {
+        let mut stops = Stops::default();
+        stops.on_signal(None, SIGTSTP, 0);
+        stops.on_signal(Some(3), SIGTSTP, 10);
+        stops.on_signal(Some(4), SIGTSTP, 20);
+        stops.on_signal(None, 15, 30);
+        assert_eq!(stops.next_ns(), Some(GRACE_NS));
+        assert_eq!(stops.take_due(GRACE_NS), [None]);
+        stops.on_signal(Some(3), SIGCONT, GRACE_NS);
+        assert_eq!(stops.take_due(GRACE_NS + 20), [Some(4)]);
+        assert_eq!(stops.next_ns(), None);
+        stops.on_signal(Some(3), SIGTSTP, 0);
+        stops.on_signal(None, SIGCONT, 1);
+        assert!(stops.take_due(u64::MAX).is_empty());
     }
 }

@@ -1,14 +1,13 @@
 //! The launcher's main loop: its root agent's events, signals, standard input and output.
 
-use super::program::{Program, Talking};
 use super::root::Root;
-use super::signals::Signals;
-use super::stdin::Stdin;
+use super::stdin::{Program, Stdin, Talking};
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
 use super::{Reach, RunConfig, RunError, RunOutcome, ShowStarting, Stamps, Starting};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
+use crate::hosts;
 use bytes::Bytes;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{SignalFd, deliver, is_ignored};
 use wireup_os::pty::SavedTerminal;
-use wireup_os::reactor::{Event, Interest};
+use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::exit_code::READER_GONE;
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
@@ -26,7 +26,7 @@ use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, O
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended};
-use wireup_wire::signal::{SIGCONT, SIGTSTP, SIGWINCH};
+use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
@@ -226,7 +226,7 @@ impl<'w> LauncherDriver<'w> {
                 None => self.stdin.want(bytes_max as usize, self.root.reactor()),
             },
             LauncherOutput::ReadHostFiles { child, paths } => {
-                let names = |path: &[u8]| wireup_os::host_file::names(Path::new(OsStr::from_bytes(path)));
+                let names = |path: &[u8]| hosts::names_in_file(Path::new(OsStr::from_bytes(path)));
                 let read = |path: Vec<u8>| {
                     let names = names(&path).map_err(|error| error.to_string());
                     (path, names)
@@ -328,7 +328,7 @@ impl<'w> LauncherDriver<'w> {
     fn on_event(&mut self, event: Event) {
         match Token::unpack(event.token) {
             Some(SIGNAL_TOKEN) => self.on_signals(),
-            Some(STOP_TOKEN) if self.signals.is_stop_pending() => {
+            Some(STOP_TOKEN) if self.signals.stop.is_pending(SIGTSTP) => {
                 self.tell(LauncherInput::Signal { signal: SIGTSTP, sender: None });
             }
             Some(STOP_TOKEN) => {}
@@ -341,7 +341,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn on_signals(&mut self) {
-        while let Some((signal, sender)) = self.signals.read() {
+        while let Some((signal, sender)) = self.signals.passed_on.read_from() {
             if signal == SIGCONT {
                 self.stdin.on_continue(self.root.reactor());
                 if let Some(terminal) = &self.terminal {
@@ -464,5 +464,38 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         self.restore();
+    }
+}
+
+/// Signals that the launcher passes on to the job as soon as it reads them.
+const PASSED_ON: [i32; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGWINCH];
+
+pub struct Signals {
+    passed_on: SignalFd,
+    /// Readable while a `SIGTSTP` is pending. The descriptor is never read, because the kernel discards a pending
+    /// `SIGTSTP` when a `SIGCONT` follows: so the order of the two signals is preserved.
+    stop: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals and watches for them. Signals that this process ignores, as under `nohup`, are still ignored
+    /// and not watched: once blocked, even an ignored signal would be delivered to a signal descriptor.
+    pub fn new(reactor: &Reactor, passed_on: Token, stop: Token) -> Result<Signals, RunError> {
+        let watch = |signals: &[i32], token: Token| {
+            let heeded: Vec<i32> = signals.iter().copied().filter(|&signal| !is_ignored(signal)).collect();
+            let signals = SignalFd::new(&heeded)?;
+            reactor.add(&signals, token.pack(), Interest::READABLE)?;
+            Ok(signals)
+        };
+        let failed = |error| RunError::System { what: "making a signal descriptor", error };
+        let watch = |signals: &[i32], token| watch(signals, token).map_err(failed);
+        Ok(Signals { passed_on: watch(&PASSED_ON, passed_on)?, stop: watch(&[SIGTSTP], stop)? })
+    }
+
+    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has discarded it. Returns after a `SIGCONT`;
+    /// `false`: this process did not stop, since the kernel does not stop a process group that no shell could continue.
+    pub fn stop(&self) -> bool {
+        deliver(SIGTSTP);
+        self.passed_on.is_pending(SIGCONT)
     }
 }

@@ -1,26 +1,23 @@
 //! The launcher's driver: runs a job whose root agent is in this process or belongs to a standing session.
 
 mod driver;
-mod program;
 mod root;
-mod signals;
 mod stdin;
 mod writer;
-
-pub use driver::{run, run_with};
-pub use program::{Next, Program};
-pub use writer::{Output, Pattern};
 
 use crate::remedy::Advised;
 use crate::session::Attached;
 use crate::session::spool::Spool;
+pub use driver::{run, run_with};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+pub use stdin::{Next, Program};
 use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 use wireup_wire::session::NodeState;
+pub use writer::{Output, Pattern};
 
 /// The settings of a run.
 pub struct RunConfig {

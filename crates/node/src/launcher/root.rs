@@ -55,12 +55,10 @@ impl Root {
         Root::Within(Box::new(Within { agent, up: false }))
     }
 
-    /// # Errors
-    /// No descriptor is left.
     pub fn session(session: Attached) -> io::Result<Root> {
         let mut link = session.into_link()?;
         let reactor = Reactor::new()?;
-        link.watch(SOCKET_TOKEN.pack(), Interest::READABLE, &reactor)?;
+        link.carrier.watch(SOCKET_TOKEN.pack(), Interest::READABLE, &reactor)?;
         let received = match link.receive_early() {
             Received::Bytes(bytes) => vec![bytes],
             Received::Nothing | Received::Up(_) => Vec::new(),
@@ -194,7 +192,10 @@ impl Session {
         match self.link.receive(&mut self.buffer) {
             Ok(Received::Bytes(bytes)) => self.received.push(bytes),
             Ok(Received::Nothing | Received::Up(_)) => {}
-            Err(error) => self.on_end(error.to_string()),
+            Err(error) => {
+                self.link.carrier.unwatch(&self.reactor);
+                self.end = End::Closed(format!("the connection to the session is lost: {error}"));
+            }
         }
     }
 
@@ -206,12 +207,7 @@ impl Session {
         let all_out = self.link.flush().unwrap_or(true);
         let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
         if std::mem::replace(&mut self.interest, interest) != interest {
-            let _ = self.link.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
+            let _ = self.link.carrier.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
         }
-    }
-
-    fn on_end(&mut self, problem: String) {
-        self.link.unwatch(&self.reactor);
-        self.end = End::Closed(format!("the connection to the session is lost: {problem}"));
     }
 }

@@ -4,20 +4,14 @@
 //! non-blocking. The thread is started at the first write. The thread takes all waiting pieces and writes them in one
 //! call. If no thread can be started, the caller writes directly.
 
-mod decoration;
 mod files;
-mod held;
 mod lines;
-mod pattern;
 
-pub use self::decoration::Decoration;
-pub use self::files::{Begun, Files, Output, Problem};
-pub use self::lines::LineStyle;
-pub use self::pattern::{Pattern, Places};
-
-use self::lines::Lines;
 use crate::session::spool::Spool;
 use bytes::Bytes;
+pub use files::{Begun, Files, Output, Pattern, Places, Problem};
+use lines::Lines;
+pub use lines::{Decoration, LineStyle};
 use rustix::io::retry_on_intr;
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -193,11 +187,6 @@ impl Writer {
 }
 
 impl Shared {
-    fn tell(&self) {
-        // A write fails only if the counter is full, and then it is readable already.
-        let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
-    }
-
     fn write_until_closed(&self) {
         loop {
             let mut state = lock(&self.state);
@@ -225,7 +214,8 @@ impl Shared {
         }
         drop(state);
         self.changed.notify_all();
-        self.tell();
+        // This write fails only if the counter is full, and then it is readable already.
+        let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
     }
 }
 
@@ -236,7 +226,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Target {
     fn new(stream: Stream, style: LineStyle, sink: Sink, spool: Option<Arc<Spool>>) -> Target {
-        let lines = Lines::new(style).decorated(sink.decoration.clone());
+        let lines = Lines::new(style, sink.decoration.clone());
         Target { stream, sink, spool, lines }
     }
 

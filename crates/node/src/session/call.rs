@@ -285,9 +285,6 @@ impl Attached {
     }
 
     /// Turns the connection into a link for a job.
-    ///
-    /// # Errors
-    /// None for an open descriptor.
     pub(crate) fn into_link(self) -> io::Result<Link> {
         files::set_nonblocking(&self.call.socket, true)?;
         Ok(Link::local(self.call.socket, self.call.bytes))

@@ -6,7 +6,7 @@
 //! wait here: a limited number of connections, for a limited time.
 
 use crate::agent::token::Token;
-use crate::transport::pause::Pause;
+use crate::transport::listener::Pause;
 use bytes::Bytes;
 use rustix::io::{Errno, retry_on_intr};
 use std::collections::BTreeMap;
@@ -54,8 +54,6 @@ enum Heard {
 }
 
 impl Callers {
-    /// # Errors
-    /// The listener cannot be watched.
     pub fn new(listener: OwnedFd, token: Token, reactor: &Reactor) -> io::Result<Callers> {
         reactor.add(&listener, token.pack(), Interest::READABLE)?;
         Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, pause: Pause::default() })

@@ -10,21 +10,27 @@
 //!
 //! The process removes its session directory itself. If the process is killed or fails, a keeper that exists only for
 //! this purpose removes the directory, but keeps the end of the log in the directory.
+//!
+//! The owner of a session is a process, usually of the login in which the session was started, whose end ends the
+//! session. It is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the
+//! batch script. If the leader has ended, is outside of this container or is the container's first process, the owner
+//! is the topmost ancestor of the caller in its kernel session, not the nearest subshell. If the caller leads its
+//! session itself (`setsid wireup up`), the owner is the caller's parent. Inside a batch system's allocation, of which
+//! a login may have many in sequence, the owner is the process started for the allocation: a shell or a script.
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
 use super::crash_log::{CRASH_LOG, LOG};
-use super::facts::Facts;
-use super::owner::Owner;
 use super::session_directory::SessionDirectory;
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use crate::keeper::{Keeper, KeeperEvent, Request};
-use crate::remedy::Advised;
-use crate::spawn_error::in_words;
+use crate::remedy::{Advised, in_words};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Fork, SignalFd};
@@ -33,7 +39,7 @@ use wireup_os::{files, local};
 use wireup_proto::io::{Input, KernelSession};
 use wireup_proto::{AgentConfig, Born};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::SessionSpec;
+use wireup_wire::peer::{self, SessionSpec};
 use wireup_wire::signal::{SIGHUP, SIGINT, SIGTERM};
 
 /// Number of launchers that may wait to be accepted: a script may start hundreds at once.
@@ -277,5 +283,108 @@ impl<'p> Daemon<'p> {
 
     fn end(&mut self, reason: String) {
         self.agent.handle(Input::EndSession { reason });
+    }
+}
+
+/// A process whose end is awaited: the descriptor `fd` becomes readable when the process has ended.
+#[derive(Debug)]
+pub struct Owner {
+    pid: u32,
+    fd: OwnedFd,
+}
+
+impl Owner {
+    /// The owner of sessions that this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in
+    /// which this process runs. `None`: there is no process to watch (only a container's first process, or a kernel
+    /// before 5.3).
+    pub fn of_caller(allocation: Option<&str>) -> Option<Owner> {
+        let own = process::own_pid();
+        // If no ancestor has the variable, the allocation was made for this same process.
+        let allocated = allocation.and_then(|variable| process::eldest_with(variable.as_bytes()).or(process::parent()));
+        let candidates = [allocated, process::session_leader(), process::eldest_of_session(), process::parent()];
+        // The machine's first process does not belong to a login.
+        let mut others = candidates.into_iter().flatten().filter(|&pid| pid != own && pid > 1);
+        others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
+    }
+
+    /// This process as the owner of a session whose agent it forks.
+    pub fn this_process() -> io::Result<Owner> {
+        let pid = process::own_pid();
+        let by_pipe = |_| {
+            let (reader, writer) = files::pipe()?;
+            // The pipe's write end stays open until this process exits; processes that it forks or starts close their
+            // copies.
+            mem::forget(writer);
+            Ok(reader)
+        };
+        // `pidfd_open` fails before Linux 5.3, or under a container's filter that does not know the call.
+        process::open_pid(pid).or_else(by_pipe).map(|fd| Owner { pid, fd })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+impl AsFd for Owner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+const FILE: &str = "facts";
+
+/// The options given to `wireup up`, stored in the session's directory for later commands; agents do not need them.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// Whether the user stated the number of slots.
+    pub slots_stated: bool,
+    /// Limits on slots that `--oversubscribe` does not lift, by agent.
+    pub slots_max: Vec<Option<u32>>,
+    /// Modules that are imported once for all ranks of a job on a node.
+    pub preload: Vec<String>,
+    /// Command of the remote shell, without the node's name.
+    pub shell: String,
+    /// Time that agents may take to start (ns).
+    pub start_timeout_ns: u64,
+    /// Pid of the process whose end also ends the session; `None`: there is no such process.
+    pub owner: Option<u32>,
+    /// Start of the session, in seconds since 1970.
+    pub since_s: u64,
+    /// The version of wireup that started the session.
+    pub version: String,
+}
+
+impl Facts {
+    pub fn write(&self, place: &SessionDirectory) -> io::Result<()> {
+        std::fs::write(place.inside(FILE), peer::encode(self))
+    }
+
+    /// Reads the facts. Call it after the session has reported its version.
+    ///
+    /// # Errors
+    /// The file cannot be read, or another version of wireup wrote it.
+    pub fn read(place: &SessionDirectory) -> io::Result<Facts> {
+        let bytes = std::fs::read(place.inside(FILE))?;
+        peer::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    #[test]
+    fn the_end_of_the_owner_process_is_noticed() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let owner = Owner { pid: child.id(), fd: process::open_pid(child.id()).unwrap() };
+        let gone = |owner: &Owner| wireup_os::socket::wait(owner, true, false, Some(Duration::ZERO)).unwrap();
+        assert!(!gone(&owner));
+        child.kill().unwrap();
+        assert!(wireup_os::socket::wait(&owner, true, false, None).unwrap());
+        child.wait().unwrap();
+        assert!(gone(&owner));
     }
 }

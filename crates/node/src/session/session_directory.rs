@@ -155,8 +155,6 @@ impl SessionDirectory {
         }
     }
 
-    /// # Errors
-    /// No descriptor is left.
     pub fn try_clone(&self) -> io::Result<SessionDirectory> {
         Ok(SessionDirectory { path: self.path.clone(), directory: self.directory.try_clone()? })
     }

@@ -115,9 +115,6 @@ pub enum Piece {
 
 impl Spool {
     /// The spool of a new job; the oldest spools of finished jobs are removed to make room.
-    ///
-    /// # Errors
-    /// The spool cannot be created.
     pub fn create(place: &SessionDirectory, job: JobId, program: &str) -> io::Result<Spool> {
         let directory = place.inside(DIRECTORY);
         match fs::create_dir(&directory) {
@@ -236,9 +233,6 @@ fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// How much output of detached jobs a session keeps (bytes).
-///
-/// # Errors
-/// A spool cannot be read.
 pub fn kept_bytes(place: &SessionDirectory) -> io::Result<u64> {
     list(place)?.iter().map(|spool| len(place, spool.job)).sum()
 }
@@ -324,9 +318,6 @@ impl Contents {
 
 impl Reader {
     /// Opens a job's spool; `None`: there is no such job, or the job is not detached.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
     pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, SessionDirectoryError> {
         let Some(place) = SessionDirectory::find(name)? else { return Ok(None) };
         let path = place.path().join(DIRECTORY).join(job.to_string());
@@ -347,9 +338,6 @@ impl Reader {
 
     /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when more may have been
     /// written.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn next_piece(&mut self) -> io::Result<Piece> {
         loop {
             // Checked before the read, so that everything that the launcher wrote before it ended is read.

@@ -9,8 +9,7 @@
 //! same addresses on each machine. Such an address is used only if the agent was reached at it, `--interface` names it,
 //! or the machine has no other. Loopback is the last resort.
 
-use super::filter::{Filter, Network};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use thiserror::Error;
 use wireup_os::interfaces::InterfaceAddress;
@@ -202,6 +201,106 @@ fn describe(own: &[InterfaceAddress]) -> String {
         let _ = write!(text, "{comma}{interface} {ip}/{prefix_len}{down}");
     }
     if text.is_empty() { "no addresses".into() } else { text }
+}
+
+/// The value of `--interface`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Filter {
+    /// An interface, such as `ib0`.
+    Interface(String),
+    Address(IpAddr),
+    /// A network, such as `10.1.0.0/16`.
+    Network(Network),
+}
+
+/// Addresses with the same leading bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network {
+    base: IpAddr,
+    prefix_len: u8,
+}
+
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum FilterError {
+    #[error("--interface needs a name")]
+    Empty,
+    #[error("{0} is not a network; write it as 10.1.0.0/16 or fd00:1::/64")]
+    Network(String),
+}
+
+impl Filter {
+    /// Parses the value: a text with a slash is a network, a text that parses as an address is an address, any other
+    /// text is an interface name.
+    ///
+    /// # Errors
+    /// The text is empty, or has a slash and is not a valid network.
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(FilterError::Empty);
+        }
+        if text.contains('/') {
+            return Network::parse(text).map(Filter::Network).ok_or_else(|| FilterError::Network(text.to_owned()));
+        }
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        Ok(bare.parse().map_or_else(|_| Filter::Interface(text.to_owned()), Filter::Address))
+    }
+
+    /// Whether links may use this address of this machine.
+    pub fn takes(&self, own: &InterfaceAddress) -> bool {
+        match self {
+            Filter::Interface(name) => own.interface == *name,
+            Filter::Address(ip) => own.ip == *ip,
+            Filter::Network(network) => network.contains(own.ip),
+        }
+    }
+
+    /// Whether links may connect to this address of another machine; `own` are the addresses of this machine.
+    pub fn takes_remote(&self, ip: IpAddr, own: &[InterfaceAddress]) -> bool {
+        match self {
+            Filter::Interface(_) => own.iter().any(|own| self.takes(own) && Network::of(own).contains(ip)),
+            Filter::Address(address) => *address == ip,
+            Filter::Network(network) => network.contains(ip),
+        }
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Filter::Interface(name) => f.write_str(name),
+            Filter::Address(ip) => ip.fmt(f),
+            Filter::Network(Network { base, prefix_len }) => write!(f, "{base}/{prefix_len}"),
+        }
+    }
+}
+
+impl Network {
+    /// The network of an interface's address.
+    pub fn of(own: &InterfaceAddress) -> Network {
+        Network { base: own.ip, prefix_len: own.prefix_len }
+    }
+
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        // `checked_shr` fails for a shift by all bits, at prefix length 0: such a network contains every address.
+        match (self.base, ip) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                (base.to_bits() ^ ip.to_bits()).checked_shr(32 - u32::from(self.prefix_len.min(32))).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                (base.to_bits() ^ ip.to_bits()).checked_shr(128 - u32::from(self.prefix_len.min(128))).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Network> {
+        let (base, length) = text.split_once('/')?;
+        let base: IpAddr = base.parse().ok()?;
+        let prefix_len: u8 = length.parse().ok()?;
+        let longest = if base.is_ipv4() { 32 } else { 128 };
+        (prefix_len <= longest).then_some(Network { base, prefix_len })
+    }
 }
 
 #[cfg(test)]

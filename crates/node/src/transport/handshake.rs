@@ -34,7 +34,15 @@ pub enum Cipher {
 
 impl Cipher {
     pub fn of_this_machine() -> Cipher {
-        if wireup_os::cpu::has_aes_gcm() { Cipher::Aes } else { Cipher::ChaCha }
+        #[cfg(target_arch = "x86_64")]
+        let has_aes_gcm =
+            std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
+        #[cfg(target_arch = "aarch64")]
+        let has_aes_gcm =
+            std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull");
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let has_aes_gcm = false;
+        if has_aes_gcm { Cipher::Aes } else { Cipher::ChaCha }
     }
 
     pub fn from_byte(byte: u8) -> Option<Cipher> {

@@ -5,28 +5,20 @@
 //! link, frames that have begun are encrypted before they are written, at most as many bytes at once as one write
 //! takes.
 
-mod error;
-mod waiting;
-
-use super::carrier::{Came, Carrier};
-use super::handshake::{Handshake, Progress, Seal};
+use super::carrier::{Came, Carrier, Socket};
+use super::handshake::{Handshake, HandshakeError, Progress, Seal};
 use super::sealed::{SealError, Sealed};
-use super::socket::Socket;
 use bytes::Bytes;
-pub use error::LinkError;
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use waiting::{BEGUN_BYTES_MAX, Next, Waiting};
-use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::socket::Unacknowledged;
-use wireup_wire::frame::Frame;
-use wireup_wire::peer::Hello;
+use wireup_wire::frame::{Class, Frame};
+use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
+use wireup_wire::peer::{Hello, Problem, ProblemKind};
 
 pub struct Link {
-    carrier: Box<dyn Carrier>,
+    pub carrier: Box<dyn Carrier>,
     stage: Stage,
     /// Bytes to be sent next: the bytes of the handshake, or the remaining bytes of frames that have been sent in part.
     begun: VecDeque<Bytes>,
@@ -90,15 +82,6 @@ impl Link {
         }
     }
 
-    /// Makes the reactor report those events of the link that are in `interest`, with this token.
-    pub fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
-        self.carrier.watch(token, interest, reactor)
-    }
-
-    pub fn unwatch(&mut self, reactor: &Reactor) {
-        self.carrier.unwatch(reactor);
-    }
-
     pub fn is_local(&self) -> bool {
         self.local
     }
@@ -113,25 +96,10 @@ impl Link {
         if let Stage::Handshake(handshake) = &self.stage { handshake.heard() } else { None }
     }
 
-    /// The address at this end of the link, if this end has an address.
-    pub fn local_address(&self) -> Option<IpAddr> {
-        self.carrier.local_address()
-    }
-
     /// Makes the link fail if the peer acknowledges neither probes nor data for the time `patience`.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         self.carrier.keep_alive(patience)
-    }
-
-    #[cfg(test)]
-    pub fn is_kept_alive(&self) -> bool {
-        self.carrier.is_kept_alive()
-    }
-
-    /// Whether the bytes written are being acknowledged.
-    pub fn silence(&self) -> Unacknowledged {
-        self.carrier.silence()
     }
 
     /// Queues a frame; `flush` sends it.
@@ -148,11 +116,6 @@ impl Link {
     pub fn wants_to_write(&self) -> bool {
         let sealing = self.sealed.as_ref().is_some_and(Sealed::has_pieces);
         !self.begun.is_empty() || (self.is_open() && (sealing || !self.waiting.is_empty()))
-    }
-
-    /// Handles an event: there may be room, or the attempt to connect has ended, successfully or not.
-    pub fn on_writable(&mut self) -> Result<(), LinkError> {
-        Ok(self.carrier.on_writable()?)
     }
 
     /// Sends until nothing is left or there is no room; `true`: everything has been sent.
@@ -256,11 +219,6 @@ impl Link {
         }
     }
 
-    /// Whether `receive` must be called again without waiting for an event.
-    pub fn has_more(&self) -> bool {
-        self.carrier.has_more()
-    }
-
     /// Returns the frames that arrived directly after the handshake; each is returned only once.
     pub fn receive_early(&mut self) -> Received {
         received(std::mem::take(&mut self.early))
@@ -297,4 +255,168 @@ impl Link {
 
 fn received(bytes: Bytes) -> Received {
     if bytes.is_empty() { Received::Nothing } else { Received::Bytes(bytes) }
+}
+
+#[derive(thiserror::Error, Debug)]
+pub enum LinkError {
+    #[error("closed by the other end")]
+    Closed,
+    #[error("closed by the other end during the handshake")]
+    Refused,
+    #[error("it does not read; more than {LAUNCHER_UNREAD_BYTES_MAX} bytes are waiting for it")]
+    Unread,
+    #[error("no answer within {} s", seconds(.0))]
+    Late(Duration),
+    /// `error`: the network's own error, shown if it says more than that the peer was silent for too long.
+    #[error("no answer for {} s{}", seconds(.patience), network(.error))]
+    Silent { patience: Duration, error: io::Error },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+impl LinkError {
+    /// The error in the form that the state machine takes.
+    pub fn problem(&self) -> Problem {
+        let kind = match self {
+            LinkError::Late(_) | LinkError::Silent { .. } => ProblemKind::Silent,
+            LinkError::Closed
+            | LinkError::Refused
+            | LinkError::Unread
+            | LinkError::Io(_)
+            | LinkError::Handshake(_)
+            | LinkError::Seal(_) => ProblemKind::Other,
+        };
+        kind.with(self.to_string())
+    }
+}
+
+fn seconds(time: &Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+fn network(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::TimedOut { String::new() } else { format!(" ({error})") }
+}
+
+/// Bytes of frames that are moved out of the queues at once. Chosen: for more bytes, the cost of a system call is
+/// small.
+pub const BEGUN_BYTES_MAX: usize = 256 << 10;
+/// Most pieces of frames that are moved out of the queues at once.
+const BEGUN_PIECES_MAX: usize = 64;
+/// Most bytes of frames joined in one buffer. Chosen: to copy fewer bytes than this costs less than to track pieces.
+const SMALL_BYTES_MAX: usize = 8 << 10;
+
+#[derive(Default)]
+pub struct Waiting {
+    queues: [VecDeque<Frame>; Class::ALL.len()],
+    bytes: usize,
+}
+
+/// Whether a frame follows the small frames at the head of the queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    Nothing,
+    /// The next frame is large, or there are more small frames than are joined at once.
+    More,
+}
+
+impl Waiting {
+    pub fn push(&mut self, frame: Frame) {
+        self.bytes += frame.wire_len();
+        self.queues[frame.class as usize].push_back(frame);
+    }
+
+    /// Total bytes of all frames.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queues.iter().all(VecDeque::is_empty)
+    }
+
+    /// Moves the next frames into one buffer as long as they are small.
+    pub fn join_small(&mut self, joined: &mut Vec<u8>) -> Next {
+        while let Some(queue) = self.queues.iter_mut().find(|queue| !queue.is_empty())
+            && let Some(frame) = queue.pop_front()
+        {
+            if joined.len() + frame.wire_len() > SMALL_BYTES_MAX {
+                queue.push_front(frame);
+                return Next::More;
+            }
+            self.bytes -= frame.wire_len();
+            joined.extend_from_slice(&frame.header());
+            joined.extend_from_slice(&frame.payload);
+        }
+        Next::Nothing
+    }
+
+    /// Moves the frames to be sent now to `pieces`; a frame of a bulk class (stdio or staging) ends the group.
+    pub fn move_next_group(&mut self, pieces: &mut VecDeque<Bytes>) {
+        let mut bytes = 0;
+        while bytes < BEGUN_BYTES_MAX && pieces.len() + 2 <= BEGUN_PIECES_MAX {
+            let Some(frame) = self.queues.iter_mut().find_map(VecDeque::pop_front) else {
+                break;
+            };
+            bytes += frame.wire_len();
+            let last = frame.class >= Class::Stdio;
+            pieces.push_back(Bytes::copy_from_slice(&frame.header()));
+            if !frame.payload.is_empty() {
+                pieces.push_back(frame.payload);
+            }
+            if last {
+                break;
+            }
+        }
+        self.bytes -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::frame::{FrameKind, HEADER_LEN};
+
+    fn frame(class: Class, len: usize) -> Frame {
+        Frame { kind: FrameKind::Control, class, stream: 0, job: 1, arg: 0, payload: vec![class as u8; len].into() }
+    }
+
+    #[test]
+    fn small_frames_leave_together_ordered_by_class() {
+        let mut waiting = Waiting::default();
+        for (class, len) in [(Class::Stdio, 5), (Class::Exchange, 7), (Class::Control, 0), (Class::Stdio, 9_000)] {
+            waiting.push(frame(class, len));
+        }
+        assert_eq!(waiting.bytes(), 4 * HEADER_LEN + 9_012);
+        let mut joined = Vec::new();
+        assert_eq!(waiting.join_small(&mut joined), Next::More);
+        assert_eq!((joined.len(), joined[2 * HEADER_LEN]), (3 * HEADER_LEN + 12, Class::Exchange as u8));
+        let mut pieces = VecDeque::new();
+        waiting.move_next_group(&mut pieces);
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [HEADER_LEN, 9_000]);
+        assert!(waiting.is_empty() && waiting.bytes() == 0);
+        joined.clear();
+        assert_eq!((waiting.join_small(&mut joined), joined.len()), (Next::Nothing, 0));
+    }
+
+    #[test]
+    fn only_a_few_large_frames_begin_at_once() {
+        let mut waiting = Waiting::default();
+        for _ in 0..3 {
+            waiting.push(frame(Class::Stdio, 10));
+            waiting.push(frame(Class::Exchange, 200_000));
+        }
+        let mut begun = || {
+            let mut pieces = VecDeque::new();
+            waiting.move_next_group(&mut pieces);
+            pieces.iter().map(Bytes::len).collect::<Vec<_>>()
+        };
+        assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 200_000]);
+        assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 10]);
+        assert_eq!(begun(), [HEADER_LEN, 10]);
+    }
 }

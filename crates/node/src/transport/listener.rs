@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket;
 
 /// Connections that may wait in the kernel. Chosen: more children than an agent has with any default fan-out.
@@ -77,6 +78,36 @@ impl Listener {
 fn listen_everywhere() -> io::Result<OwnedFd> {
     let everywhere = |ip: IpAddr| socket::listen(SocketAddr::new(ip, 0), BACKLOG);
     everywhere(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| everywhere(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+/// Length of a pause (ns). Chosen: other descriptors may have been closed by then, and the delay is not noticeable.
+pub const PAUSE_NS: u64 = 100_000_000;
+
+/// Time until which the reactor does not watch a listener, most likely because no descriptor is left.
+#[derive(Default)]
+pub struct Pause {
+    until_ns: Option<u64>,
+}
+
+impl Pause {
+    pub fn begin(&mut self, listener: impl AsFd, token: u64, now_ns: u64, reactor: &Reactor) {
+        if reactor.modify(listener, token, Interest::NONE).is_ok() {
+            self.until_ns = Some(now_ns + PAUSE_NS);
+        }
+    }
+
+    /// Makes the reactor watch the listener again if the end of the pause has been reached.
+    pub fn end_if_due(&mut self, listener: impl AsFd, token: u64, now_ns: u64, reactor: &Reactor) {
+        if self.until_ns.is_some_and(|until_ns| until_ns <= now_ns)
+            && reactor.modify(listener, token, Interest::READABLE).is_ok()
+        {
+            self.until_ns = None;
+        }
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.until_ns
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,8 @@
 //! Links between agents: a Noise handshake before any other byte is parsed, then frames, over any carrier of bytes.
 
 pub mod addresses;
-pub mod attempts;
 pub mod carrier;
-pub mod filter;
 pub mod handshake;
 pub mod link;
 pub mod listener;
-pub mod pause;
 pub mod sealed;
-pub mod socket;

@@ -18,9 +18,6 @@ pub struct Inherited {
 
 /// Starts `command` in this process's group; it is killed when the calling thread ends. `fd`: a descriptor, and its
 /// number in the new process.
-///
-/// # Errors
-/// The errors of `fork` and `exec`.
 pub fn start_bound(
     command: &mut Command,
     fd: Option<(BorrowedFd<'_>, RawFd)>,

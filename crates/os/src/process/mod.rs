@@ -4,10 +4,7 @@ mod arguments;
 mod bound;
 mod confined;
 mod descendants;
-mod group_weight;
 mod isolated;
-mod limit;
-mod memory;
 mod pid;
 mod signals;
 mod slice;
@@ -16,16 +13,13 @@ pub use arguments::Argv;
 pub use bound::{Inherited, start_bound};
 pub use confined::{Confinement, confine};
 pub use descendants::{Identity, Killed, descendants, is_stopped, kill_descendants, start_ticks, tree};
-pub use group_weight::set_group_nice;
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};
-pub use limit::limit;
-pub use memory::ran_out_of_memory;
-pub use pid::{kill, kill_group, open_pid, own_pid};
+pub use pid::{kill, kill_group, limit, open_pid, own_pid, ran_out_of_memory};
 pub use signals::{
     SavedMask, SignalFd, block_all_signals, deliver, end_by, ignore, ignore_write_errors, is_ignored,
     reset_dispositions, restore_write_errors, unblock,
 };
-pub use slice::{Attributes, restore_slice, shorten_slice};
+pub use slice::{Attributes, restore_slice, set_group_nice, shorten_slice};
 
 use crate::socket;
 use rustix::fs::{Mode, OFlags};
@@ -191,9 +185,6 @@ const LOOKS: u32 = 100;
 
 /// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own
 /// handling.
-///
-/// # Errors
-/// The errors of [`fork`].
 pub fn fork_with_signals_blocked() -> io::Result<Fork> {
     let before = block_all_signals();
     let forked = fork();

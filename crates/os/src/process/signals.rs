@@ -15,9 +15,6 @@ pub struct SignalFd {
 impl SignalFd {
     /// Blocks `signals` for the calling thread (and for the threads that it starts later) and opens the
     /// descriptor, non-blocking.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn new(signals: &[i32]) -> io::Result<SignalFd> {
         let set = set_of(signals);
         // SAFETY: `set` is initialised and outlives the calls; a null old mask is allowed; the descriptor is new

@@ -1,4 +1,5 @@
-//! Sets the time slice that a process requests from the scheduler (EEVDF, Linux 6.12 and later; needs no privilege).
+//! Settings of the scheduler: the time slice that a process requests (EEVDF, Linux 6.12 and later; needs no privilege),
+//! and the weight of a session, where Linux schedules sessions as groups (autogroups).
 //!
 //! A process with a short slice gets no more CPU time in total than others, but gets it sooner and in shorter turns.
 //! Also, `sched_yield` gives up one slice: with the usual 3 ms, a rank that polls and yields waits until every busy
@@ -8,6 +9,9 @@
 //! the usual slice, 0.29 s with the shortest.
 
 use libc::{SCHED_BATCH, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr};
+use rustix::process::{Pid, getsid};
+use std::fs;
+use std::io;
 
 /// The shortest slice that Linux grants (ns).
 const SLICE_NS: u64 = 100_000;
@@ -70,6 +74,21 @@ pub fn restore_slice() {
     if let Some(now) = Attributes::own().filter(Attributes::has_slice) {
         Attributes { runtime_ns: USUAL, ..now }.apply();
     }
+}
+
+/// Sets the weight of the session led by `leader`, as a nice value; 0 is the default. Without autogroups, or in a
+/// control group with its own CPU limits, this has no effect.
+///
+/// # Errors
+/// `WouldBlock`: without `CAP_SYS_ADMIN` only one change per 0.1 s is permitted, for all users together. `NotFound`:
+/// there is no such process, it leads no session (yet), or the kernel has no autogroups. Others: the process belongs to
+/// another user; descriptors have run out.
+pub fn set_group_nice(leader: u32, nice: i32) -> io::Result<()> {
+    let pid = Pid::from_raw(leader as i32).ok_or(io::ErrorKind::NotFound)?;
+    if getsid(Some(pid)) != Ok(pid) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    fs::write(format!("/proc/{leader}/autogroup"), nice.to_string())
 }
 
 #[cfg(test)]

@@ -137,9 +137,6 @@ pub enum Incoming {
 }
 
 /// Waits for the first message of a writer.
-///
-/// # Errors
-/// The socket or the memory cannot be used.
 pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     let (mut first, mut fds) = ([0; COUNT_LEN], VecDeque::new());
     // No time limit: the writer begins at any time, and if it ends, the socket becomes readable.

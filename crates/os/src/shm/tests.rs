@@ -8,12 +8,25 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-fn sealed(text: &[u8]) -> SealedMemory {
-    SealedMemory::new("test", text.len(), |bytes| bytes.copy_from_slice(text)).unwrap()
+impl MappedRegion {
+    /// Maps a sealed file for reading.
+    fn read_only(fd: &OwnedFd, len: usize) -> MappedRegion {
+        MappedRegion::new(fd, len, ProtFlags::READ, MapFlags::PRIVATE).unwrap()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes are mapped and allocated from `start` on as long as `self` lives; the tests' writes are
+        // ordered with their reads.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
+    }
+}
+
+fn sealed(text: &[u8]) -> OwnedFd {
+    sealed_memory("test", text.len(), |bytes| bytes.copy_from_slice(text)).unwrap()
 }
 
 /// The descriptor as another process would receive it.
-fn received(memory: &SealedMemory) -> OwnedFd {
+fn received(memory: &OwnedFd) -> OwnedFd {
     let (left, right) = socket::pair().unwrap();
     assert_eq!(socket::send(&left, b"x", &[memory.as_fd()]).unwrap(), 1);
     let mut fds = VecDeque::new();
@@ -25,7 +38,7 @@ fn received(memory: &SealedMemory) -> OwnedFd {
 #[test]
 fn memory_is_sealed_while_another_thread_forks() {
     let mut child = None;
-    SealedMemory::new("test", 1, |_| {
+    sealed_memory("test", 1, |_| {
         child = Some(thread::spawn(|| {
             let mut command = Command::new("true");
             let waits = || {
@@ -44,15 +57,15 @@ fn memory_is_sealed_while_another_thread_forks() {
 
 #[test]
 fn the_initial_content_is_read_by_every_mapping() {
-    let memory = SealedMemory::new("test", 10_000, |bytes| bytes[9_998..].copy_from_slice(b"ab")).unwrap();
+    let memory = sealed_memory("test", 10_000, |bytes| bytes[9_998..].copy_from_slice(b"ab")).unwrap();
     let fd = received(&memory);
-    drop(MappedRegion::read_only(&fd, 10_000).unwrap());
-    let client = MappedRegion::read_only(&fd, 10_000).unwrap();
-    for bytes in [memory.bytes(), client.bytes(), &read_all(&fd, 10_000)] {
+    drop(MappedRegion::read_only(&fd, 10_000));
+    let client = MappedRegion::read_only(&fd, 10_000);
+    for bytes in [MappedRegion::read_only(&memory, 10_000).bytes(), client.bytes()] {
         assert!(bytes[..9_998].iter().all(|byte| *byte == 0) && bytes.ends_with(b"ab"));
     }
-    assert_eq!(memory.byte_len(), 10_000);
-    drop(memory);
+    assert_eq!(rustix::fs::fstat(&fd).unwrap().st_size, 10_000);
+    drop((memory, fd));
     assert!(client.bytes().ends_with(b"ab"), "it lives as long as a reader maps it");
 }
 
@@ -79,7 +92,7 @@ fn a_client_cannot_change_sealed_memory() {
     // A reader may change its own private mapping; nothing else sees that.
     let mut own = MappedRegion::new(&fd, 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
     own.bytes_mut().fill(9);
-    assert_eq!(memory.bytes(), [7; 8192]);
+    assert_eq!(MappedRegion::read_only(&memory, 8192).bytes(), [7; 8192]);
 }
 
 #[test]
@@ -91,7 +104,7 @@ fn memory_descriptors_are_not_inherited() {
 
 #[test]
 fn a_failure_names_the_failed_step() {
-    let error = SealedMemory::new(&"x".repeat(300), 1, |_| unreachable!()).unwrap_err();
+    let error = sealed_memory(&"x".repeat(300), 1, |_| unreachable!()).unwrap_err();
     assert_eq!(error.to_string(), "making a memory file failed: Invalid argument (os error 22)");
 }
 
@@ -100,7 +113,7 @@ fn only_the_owner_can_write_an_arena() {
     let mut memory = ArenaMemory::new("test", 4 * 4096).unwrap();
     memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"one");
     let fd = memory.share().unwrap();
-    let reader = MappedRegion::read_only(&fd, 4 * 4096).unwrap();
+    let reader = MappedRegion::read_only(&fd, 4 * 4096);
     assert_eq!(&reader.bytes()[4096..4099], b"one");
     memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"two");
     assert_eq!(&reader.bytes()[4096..4099], b"two");

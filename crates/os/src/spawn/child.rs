@@ -4,8 +4,7 @@
 //! [`Task`] and a flag of the spawner, writes two words of the task and makes raw system calls. All signals are blocked
 //! until its last step but one.
 
-use super::limits::One;
-use super::program::{Execution, SHELL};
+use super::program::{Execution, One, SHELL};
 use super::raw::syscall;
 use super::{Session, Step};
 use crate::process::Attributes;

@@ -79,9 +79,6 @@ pub fn is_program(path: &Path) -> bool {
 }
 
 /// Checks that this process could use `directory` as its working directory.
-///
-/// # Errors
-/// Why it could not.
 pub fn check_directory(directory: &Path) -> io::Result<()> {
     let is_directory = FileType::from_raw_mode(stat(directory)?.st_mode) == FileType::Directory;
     if !is_directory {

@@ -21,15 +21,13 @@
 
 mod child;
 mod find;
-mod limits;
 mod pool;
 mod program;
 mod raw;
 
 pub use find::{FindError, candidates, check_directory, find_program, is_program};
-pub use limits::Limits;
 pub use pool::{Executed, Spawner};
-pub use program::Program;
+pub use program::{Limits, Program};
 
 use crate::bind::CpuSet;
 use std::os::fd::BorrowedFd;

@@ -1,8 +1,7 @@
 //! Starts children, several at once, with a stack and a task for each.
 
 use super::child::{Parent, TARGETS, Task, run_child};
-use super::limits::One;
-use super::program::Environment;
+use super::program::{Environment, One};
 use super::raw::clone;
 use super::{Command, EXTRA_TARGETS, Failure, LOWEST_SOURCE, Program, Session, Step};
 use crate::process::Attributes;
@@ -57,9 +56,6 @@ struct Slot {
 
 impl Spawner {
     /// A spawner for this process with `at_once` slots; about four per CPU keep all CPUs busy.
-    ///
-    /// # Errors
-    /// No memory is left for the stacks.
     pub fn new(at_once: usize) -> io::Result<Spawner> {
         let slots = (0..at_once.max(1)).map(|_| Slot::new()).collect::<io::Result<Vec<_>>>()?;
         Ok(Spawner {

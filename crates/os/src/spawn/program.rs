@@ -1,6 +1,8 @@
 //! Prepares the data that several children of one program share: path, arguments, directory, environment.
 
+use crate::process::limit;
 use libc::c_char;
+use rustix::process::Resource;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, NulError};
 
@@ -145,6 +147,40 @@ fn unique(variables: &[Vec<u8>]) -> (Vec<&[u8]>, HashMap<Vec<u8>, usize>) {
         }
     }
     (unique, names)
+}
+
+/// The soft resource limits that differ from this process's own; for all others a child makes no system call. A child
+/// sets its limits itself, so that they never apply to its parent.
+#[derive(Clone, Default, Debug)]
+pub struct Limits(Vec<One>);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct One {
+    pub resource: u32,
+    pub bounds: libc::rlimit64,
+}
+
+impl Limits {
+    /// Soft limits of children, each capped at the hard limit of this process; `u64::MAX`: unlimited.
+    pub fn new(soft: impl IntoIterator<Item = (Resource, u64)>) -> Limits {
+        Limits(soft.into_iter().filter_map(|(resource, soft)| One::new(resource, soft)).collect())
+    }
+
+    pub(super) fn list(&self) -> &[One] {
+        &self.0
+    }
+}
+
+impl One {
+    fn new(resource: Resource, soft: u64) -> Option<One> {
+        // A limit that cannot be read is not changed.
+        let own = limit(resource).ok()?;
+        // Unlimited: `RLIM64_INFINITY` is the largest number, so `min` works.
+        let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
+        let (rlim_cur, rlim_max) = (soft.min(number(own.maximum)), number(own.maximum));
+        let bounds = libc::rlimit64 { rlim_cur, rlim_max };
+        (rlim_cur != number(own.current)).then_some(One { resource: resource as u32, bounds })
+    }
 }
 
 #[cfg(test)]

@@ -145,10 +145,10 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     }
     let mut process = Process::new(folder, index, is_local == "true", encrypt == "true")?;
     let point = match how {
-        "ucx" => Some(process.end.links.open_agreed(AgentTransport::Ucx, &process.end.reactor)?),
+        "ucx" => Some(process.end.links.transports.open_agreed(AgentTransport::Ucx, &process.end.reactor)?),
         _ => None,
     };
-    let addresses = process.end.links.listen(&process.end.reactor).map_err(text)?;
+    let addresses = process.end.links.transports.listen(&process.end.reactor).map_err(text)?;
     if index < last {
         process.link_to_next(folder)?;
     }

@@ -1,4 +1,3 @@
-mod launcher;
 mod ucx;
 
 use super::*;
@@ -8,9 +7,10 @@ use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use wireup_os::interfaces;
 use wireup_wire::frame::{Class, Frame, FrameKind, FrameReader};
-use wireup_wire::limits::UNAUTHENTICATED_LINKS_MAX;
+use wireup_wire::limits::{LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
 use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role};
 
 const PARENT: AgentId = AgentId(0);
@@ -83,7 +83,7 @@ fn pair(interface: &str, encrypt: bool) -> (LinkEnd, LinkEnd) {
 
 /// Whether the kernel's keepalive is on, for each link.
 fn kept_alive(end: &LinkEnd) -> Vec<bool> {
-    end.links.links.values().map(|entry| entry.link.is_kept_alive()).collect()
+    end.links.links.values().map(|entry| entry.link.carrier.is_kept_alive()).collect()
 }
 
 /// Runs turns of both ends until `done` returns `true`.
@@ -117,7 +117,7 @@ fn frames_pass_both_ways_over_ipv4_and_ipv6() {
         }
         for encrypt in [false, true] {
             let (mut parent, mut child) = pair(interface, encrypt);
-            let addresses = parent.links.listen(&parent.reactor).unwrap();
+            let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
             child.links.dial(&addresses, true, &child.reactor).unwrap();
             run_until(&mut parent, &mut child, both_up);
             let (down, peer, at) = parent.up().unwrap();
@@ -147,7 +147,7 @@ fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut addresses = vec![refused, silent.local_addr().unwrap().to_string()];
-    addresses.extend(parent.links.listen(&parent.reactor).unwrap());
+    addresses.extend(parent.links.transports.listen(&parent.reactor).unwrap());
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run_until(&mut parent, &mut child, both_up);
     assert_eq!((child.links.links.len(), child.links.dials.unreachable()), (1, None));
@@ -172,7 +172,7 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
         let (mut parent, mut child) =
             (LinkEnd::with_test_secret(me, config), LinkEnd::with_test_secret(CHILD, self::config("127.0.0.1", false)));
         let mut addresses = vec![refused.clone()];
-        addresses.extend(parent.links.listen(&parent.reactor).unwrap());
+        addresses.extend(parent.links.transports.listen(&parent.reactor).unwrap());
         let begun = child.links.dial(&addresses, true, &child.reactor);
         begun.expect("the second address takes connections");
         run_until(&mut parent, &mut child, |_, child| child.links.dials.unreachable().is_some());
@@ -194,10 +194,18 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
 #[test]
 fn an_unknown_interface_is_reported_with_the_existing_ones() {
     let mut parent = LinkEnd::with_test_secret(PARENT, config("nosuch0", false));
-    let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
+    let error = parent.links.transports.listen(&parent.reactor).unwrap_err().to_string();
     assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
     let mut parent = LinkEnd::with_test_secret(PARENT, config("10.0.0.0/64", false));
-    assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is not a network"));
+    assert!(
+        parent
+            .links
+            .transports
+            .listen(&parent.reactor)
+            .unwrap_err()
+            .to_string()
+            .contains("10.0.0.0/64 is not a network")
+    );
 }
 
 fn hello(version: u16) -> Hello {
@@ -207,7 +215,7 @@ fn hello(version: u16) -> Hello {
 #[test]
 fn unauthenticated_connections_do_not_keep_a_child_out() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
-    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
     // A guest that sends a valid hello, which the parent answers, and then stays silent.
     let mut first = Vec::new();
     let hello = hello(PROTOCOL_VERSION);
@@ -234,7 +242,7 @@ fn unauthenticated_connections_do_not_keep_a_child_out() {
 fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
     let mut parent = LinkEnd::with_test_secret(PARENT, config("127.0.0.1", true));
     let mut child = LinkEnd::with_test_secret(CHILD, config("127.0.0.1", true));
-    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
     let mut recorded = Vec::new();
     let hello = hello(PROTOCOL_VERSION);
     let terms = Terms { encrypt: true, listener: PARENT, binding: &[] };
@@ -263,7 +271,7 @@ fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
 #[test]
 fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let mut parent = LinkEnd::with_test_secret(PARENT, config("127.0.0.1", false));
-    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let addresses = parent.links.transports.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
     let hello = hello(PROTOCOL_VERSION + 1);
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
@@ -335,7 +343,7 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
     let marker = b"a line that nobody else should read";
     for encrypt in [false, true] {
         let (mut parent, mut child) = pair("127.0.0.1", encrypt);
-        let mut tap = Tap::new(parent.links.listen(&parent.reactor).unwrap().remove(0));
+        let mut tap = Tap::new(parent.links.transports.listen(&parent.reactor).unwrap().remove(0));
         let address = tap.listener.local_addr().unwrap().to_string();
         child.links.dial(&[address], true, &child.reactor).unwrap();
         run_until(&mut parent, &mut child, |parent, child| {
@@ -366,7 +374,7 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
 fn strangers(interface: &str, encrypt: bool) -> (Vec<LinkEnd>, Vec<Vec<String>>) {
     let mut ends: Vec<LinkEnd> =
         (5..8).map(|me| LinkEnd::with_test_secret(AgentId(me), config(interface, encrypt))).collect();
-    let at = ends.iter_mut().map(|end| end.links.listen(&end.reactor).unwrap()).collect();
+    let at = ends.iter_mut().map(|end| end.links.transports.listen(&end.reactor).unwrap()).collect();
     (ends, at)
 }
 
@@ -463,7 +471,7 @@ fn a_direct_dial_without_an_answer_times_out() {
 #[test]
 fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     let (mut root, mut rejoin) = pair("127.0.0.1", false);
-    let addresses = root.links.listen(&root.reactor).unwrap();
+    let addresses = root.links.transports.listen(&root.reactor).unwrap();
     let incarnation = Rejoin { incarnation: 2, at: 5 };
     rejoin.links.rejoin(addresses.clone(), incarnation, &rejoin.reactor, &mut rejoin.inputs);
     run_until(&mut root, &mut rejoin, both_up);
@@ -476,4 +484,67 @@ fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     rejoin.links.dial_direct(PARENT, offer, &rejoin.reactor, &mut rejoin.inputs);
     run_until(&mut root, &mut rejoin, both_up);
     assert_eq!((peers(&mut root), peers(&mut rejoin)), (Some(Peer::Direct(CHILD)), Some(Peer::Direct(PARENT))));
+}
+
+#[test]
+fn the_latest_hellos_are_remembered() {
+    let mut hellos = Hellos::default();
+    let seal = |n: usize| (n as u128).to_le_bytes();
+    for n in 0..2 * HELLOS_MAX {
+        assert!(hellos.is_new(seal(n), LinkId(n as u32)));
+    }
+    assert_eq!((hellos.count(), hellos.order.len()), (HELLOS_MAX, HELLOS_MAX));
+    assert!(hellos.is_new(seal(HELLOS_MAX), LinkId(HELLOS_MAX as u32)), "its own link hears it again");
+    assert!(!hellos.is_new(seal(HELLOS_MAX), LinkId(0)), "another link repeats it");
+}
+
+/// An agent's links with one to a launcher, the id of that link, and the launcher's end of its socket.
+fn with_launcher() -> (LinkEnd, LinkId, UnixStream) {
+    let mut end = LinkEnd::with_test_secret(AgentId(0), config("lo", false));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let link = Link::local(ours.into(), Default::default());
+    end.links.adopt(link, &end.reactor, &mut end.inputs).unwrap();
+    let (id, ..) = end.up().expect("the launcher's link is up");
+    (end, id, theirs)
+}
+
+fn heard(end: &LinkEnd) -> usize {
+    end.inputs.iter().filter(|input| matches!(input, Input::LinkBytes { .. })).count()
+}
+
+#[test]
+fn requests_are_not_read_while_the_launcher_has_unread_answers() {
+    let (mut end, id, mut launcher) = with_launcher();
+    launcher.write_all(b"one").unwrap();
+    end.pass();
+    assert_eq!(heard(&end), 1);
+    let answer = frame(Class::Control, 4 << 20);
+    end.links.send(id, answer.clone());
+    end.pass();
+    launcher.write_all(b"two").unwrap();
+    end.pass();
+    assert_eq!(heard(&end), 1, "the request must not be read while an answer waits");
+    let mut taken = vec![0; answer.wire_len()];
+    let reader = std::thread::spawn(move || launcher.read_exact(&mut taken).map(|()| launcher));
+    while heard(&end) == 1 {
+        end.pass();
+    }
+    reader.join().unwrap().unwrap();
+    assert_eq!(end.problem(), None);
+}
+
+#[test]
+fn a_launcher_link_closes_when_too_many_bytes_are_unread() {
+    let (mut end, id, _launcher) = with_launcher();
+    let piece = frame(Class::Control, 1 << 20);
+    for sent in (0..=LAUNCHER_UNREAD_BYTES_MAX).step_by(1 << 20) {
+        assert_eq!(end.problem(), None, "{sent}");
+        end.links.send(id, piece.clone());
+        end.pass();
+    }
+    // Sends one frame more, because a frame that is partly sent does not count as unread.
+    end.links.send(id, piece);
+    end.pass();
+    assert!(end.problem().is_some_and(|problem| problem.contains("does not read")), "{:?}", end.problem());
 }

@@ -1,14 +1,19 @@
 //! The PMI sockets of ranks: reads requests, writes replies.
+//!
+//! A reply waits if the user has too many descriptors in flight between processes. The kernel counts the descriptors
+//! that all processes of a user have sent and that have not been received (`ETOOMANYREFS` beyond the sender's limit of
+//! open files). Other ranks make room when they read their replies, but nothing signals that: the agent retries at
+//! intervals. It does so without a time limit, as it also waits for room in a full socket.
 
-use crate::agent::fd_backoff::FdBackoff;
+use super::output::{READ_BYTES, waiting_bytes};
 use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
-use crate::agent::pipes::{READ_BYTES, waiting_bytes};
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use bytes::Bytes;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use wireup_os::clock::monotonic_ns;
 use wireup_os::files::set_nonblocking;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket;
@@ -16,27 +21,6 @@ use wireup_proto::io::JobEvent;
 use wireup_wire::ids::{Client, JobId, LocalRank};
 use wireup_wire::limits::SECONDARY_CLIENTS_PER_RANK_MAX;
 use wireup_wire::secondary_client::{Answer, Hello};
-
-/// The agent's end of a conversation with a PMI library in a rank.
-#[derive(Default)]
-struct PmiSocket {
-    out: Outgoing,
-    /// Whether the rank must read before more can be written.
-    is_blocked: bool,
-}
-
-impl PmiSocket {
-    /// Watches a socket; without one (`None`) there is no conversation.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the socket.
-    fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
-        if let Some(fd) = &fd {
-            reactor.add(fd, Token::Pmi(slot, client).pack(), Interest::READABLE)?;
-        }
-        Ok(PmiSocket { out: fd.map_or_else(Outgoing::default, Outgoing::to), is_blocked: false })
-    }
-}
 
 /// The conversations of all PMI libraries in a job's ranks.
 pub struct PmiSockets {
@@ -51,7 +35,7 @@ pub struct PmiSockets {
 struct RankClients {
     /// Sockets by the numbers of the rank's clients: the inherited socket, then those of secondary clients. Empty once
     /// the rank has ended.
-    sockets: Vec<PmiSocket>,
+    sockets: Vec<Outgoing>,
     /// Names of the secondary clients, including those that have left.
     libraries: Vec<Vec<u8>>,
 }
@@ -63,18 +47,15 @@ impl PmiSockets {
 
     /// Sets the number of the job's local ranks; `adopt` adds their inherited sockets later.
     pub fn set_ranks(&mut self, count: usize) {
-        let rank = || RankClients { sockets: vec![PmiSocket::default()], libraries: Vec::new() };
+        let rank = || RankClients { sockets: vec![Outgoing::default()], libraries: Vec::new() };
         self.ranks = std::iter::repeat_with(rank).take(count).collect();
     }
 
     /// The rank has started: takes over the socket that it has inherited.
-    ///
-    /// # Errors
-    /// The reactor cannot watch the socket.
     pub fn adopt(&mut self, local: LocalRank, fd: Option<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
         // Only the first socket is set: the rank runs already, so a secondary client may have added others.
-        if let Some(inherited) = self.ranks[local.index()].sockets.first_mut() {
-            *inherited = PmiSocket::watched(fd, self.slot, local.into(), reactor)?;
+        if let (Some(inherited), Some(fd)) = (self.ranks[local.index()].sockets.first_mut(), fd) {
+            inherited.adopt(fd, Interest::READABLE, Token::Pmi(self.slot, local.into()), reactor)?;
         }
         Ok(())
     }
@@ -92,16 +73,17 @@ impl PmiSockets {
         let (near, far) = socket::pair().map_err(|_| Answer::NoRoom)?;
         set_nonblocking(&near, true).map_err(|_| Answer::NoRoom)?;
         let client = Client { local: hello.local, number: rank.sockets.len() as u16 };
-        let socket = PmiSocket::watched(Some(near), self.slot, client, turn.reactor).map_err(|_| Answer::NoRoom)?;
+        let token = Token::Pmi(self.slot, client);
+        let socket = Outgoing::to(near, Interest::READABLE, token, turn.reactor).map_err(|_| Answer::NoRoom)?;
         rank.libraries.push(hello.name.to_vec());
         rank.sockets.push(socket);
         turn.push_event(self.job, JobEvent::ClientJoined { client });
         Ok(far)
     }
 
-    fn socket(&mut self, client: Client) -> Option<&mut PmiSocket> {
+    fn socket(&mut self, client: Client) -> Option<&mut Outgoing> {
         let sockets = &mut self.ranks.get_mut(client.local.index())?.sockets;
-        sockets.get_mut(usize::from(client.number)).filter(|socket| socket.out.fd.is_some())
+        sockets.get_mut(usize::from(client.number)).filter(|socket| socket.fd.is_some())
     }
 
     /// A PMI socket is ready.
@@ -116,7 +98,7 @@ impl PmiSockets {
 
     fn receive(&mut self, client: Client, turn: &mut Turn<'_>) {
         let job = self.job;
-        let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
+        let Some(out) = self.socket(client) else { return };
         let Some(fd) = &out.fd else { return };
         match read_socket(fd, turn.buffer) {
             Ok(Some(bytes)) if !bytes.is_empty() => {
@@ -124,8 +106,7 @@ impl PmiSockets {
             }
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
-                let _ = turn.reactor.remove(fd);
-                out.fd = None;
+                out.close(turn.reactor);
                 turn.push_event(job, JobEvent::ClientGone { client });
             }
         }
@@ -135,14 +116,12 @@ impl PmiSockets {
     pub fn on_exited(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         for number in 0..self.ranks[local.index()].sockets.len() as u16 {
             let client = Client { local, number };
-            let Some(waiting) = self.socket(client).and_then(|socket| socket.out.fd.as_ref()).map(waiting_bytes) else {
-                continue;
-            };
-            for _ in 0..waiting.div_ceil(READ_BYTES) {
+            let Some(fd) = self.socket(client).and_then(|socket| socket.fd.as_ref()) else { continue };
+            for _ in 0..waiting_bytes(fd).div_ceil(READ_BYTES) {
                 self.receive(client, turn);
             }
-            if let Some(fd) = self.socket(client).and_then(|socket| socket.out.fd.take()) {
-                let _ = turn.reactor.remove(&fd);
+            if let Some(socket) = self.socket(client) {
+                socket.close(turn.reactor);
                 turn.push_event(self.job, JobEvent::ClientGone { client });
             }
         }
@@ -152,45 +131,33 @@ impl PmiSockets {
     /// Sends bytes of PMI replies to a client, and with them descriptors of shared memory. While a client does not read
     /// its replies, its requests are not read either.
     pub fn reply(&mut self, client: Client, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
-        if self.socket(client).is_some_and(|socket| !socket.out.write_now(bytes, shares)) {
+        if self.socket(client).is_some_and(|socket| !socket.write_now(bytes, shares)) {
             self.flush(client, reactor);
         }
     }
 
     fn flush(&mut self, client: Client, reactor: &Reactor) {
-        let token = Token::Pmi(self.slot, client).pack();
-        let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
-        let (state, is_closing) = (out.flush().state, out.closing);
-        let blocked = match state {
-            WriteState::Idle => false,
-            WriteState::Full => true,
+        let token = Token::Pmi(self.slot, client);
+        let Some(out) = self.socket(client) else { return };
+        let state = out.flush().state;
+        match state {
+            WriteState::Full => out.watch(Interest::WRITABLE, token, reactor),
+            WriteState::Closed if out.closing => out.close(reactor),
+            // `Closed`: the end of file that follows is reported to the state machine.
+            WriteState::Idle | WriteState::Closed | WriteState::FdLimit => {
+                out.watch(Interest::READABLE, token, reactor);
+            }
+        }
+        if state == WriteState::FdLimit {
             // No event reports that fewer descriptors are in flight, and the socket itself has room.
-            WriteState::FdLimit => {
-                self.fd_backoff.push(client);
-                false
-            }
-            // The end of file that follows is reported to the state machine.
-            WriteState::Closed if !is_closing => false,
-            WriteState::Closed => {
-                if let Some(fd) = out.fd.take() {
-                    let _ = reactor.remove(&fd);
-                }
-                return;
-            }
-        };
-        if let Some(socket) = self.socket(client)
-            && blocked != std::mem::replace(&mut socket.is_blocked, blocked)
-            && let Some(fd) = &socket.out.fd
-        {
-            let interest = if blocked { Interest::WRITABLE } else { Interest::READABLE };
-            let _ = reactor.modify(fd, token, interest);
+            self.fd_backoff.push(client);
         }
     }
 
     /// Closes the conversation when everything is written.
     pub fn close_client(&mut self, client: Client, reactor: &Reactor) {
         if let Some(socket) = self.socket(client) {
-            socket.out.closing = true;
+            socket.closing = true;
             self.flush(client, reactor);
         }
     }
@@ -215,6 +182,63 @@ pub fn read_socket(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Bytes>>
         Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Time between two tries to send the waiting replies (ns). Chosen: a rank reads its reply in a shorter time, and a job
+/// takes far longer to start.
+const RETRY_NS: u64 = 2_000_000;
+/// Longest wait of a rank (ns) before a warning is printed.
+const TELL_NS: u64 = 1_000_000_000;
+
+#[derive(Default)]
+pub struct FdBackoff {
+    waiting: Vec<Client>,
+    /// Time of the next try (ns).
+    due_ns: u64,
+    /// Time since which some rank has been waiting (ns); `None`: no rank waits.
+    since_ns: Option<u64>,
+    told: bool,
+}
+
+impl FdBackoff {
+    /// Adds a rank whose reply must wait. Prints a warning, once, if ranks have been waiting for too long.
+    pub fn push(&mut self, client: Client) {
+        let now_ns = monotonic_ns();
+        if self.waiting.is_empty() {
+            self.due_ns = now_ns + RETRY_NS;
+        }
+        if !self.waiting.contains(&client) {
+            self.waiting.push(client);
+        }
+        if now_ns - *self.since_ns.get_or_insert(now_ns) > TELL_NS && !std::mem::replace(&mut self.told, true) {
+            // Nothing can be done if the reader of standard error is gone.
+            let _ = writeln!(
+                std::io::stderr(),
+                "wireup: replies to ranks are delayed: this user has too many descriptors in transit between \
+                 processes; raise the hard limit of open files (ulimit -Hn)"
+            );
+        }
+    }
+
+    pub fn due_ns(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(self.due_ns)
+    }
+
+    /// Removes and returns the waiting ranks if the next try is due; otherwise returns none.
+    pub fn take_due(&mut self, now_ns: u64) -> Vec<Client> {
+        if self.due_ns().is_some_and(|due| due <= now_ns) {
+            return std::mem::take(&mut self.waiting);
+        }
+        Vec::new()
+    }
+
+    /// Call after [`FdBackoff::take_due`] and the tries. `tried`: whether there were any; if no rank waits again, all
+    /// have their replies.
+    pub fn settle(&mut self, tried: bool) {
+        if tried && self.waiting.is_empty() {
+            self.since_ns = None;
+        }
     }
 }
 
@@ -251,7 +275,7 @@ mod tests {
         clients.adopt(LocalRank(0), Some(ours.into()), &reactor).unwrap();
         theirs.write_all(b"cmd=get\n").unwrap();
         clients.reply(client, vec![7; REPLY_BYTES].into(), Vec::new(), &reactor);
-        assert!(clients.ranks[0].sockets[0].is_blocked);
+        assert_eq!(clients.ranks[0].sockets[0].watched, Some(Interest::WRITABLE));
         assert!(turn(&mut clients, &mut reactor).is_empty());
         let reader = std::thread::spawn(move || theirs.read_exact(&mut vec![0; REPLY_BYTES]).map(|()| theirs));
         let read = (0..).map(|_| turn(&mut clients, &mut reactor)).find(|inputs| !inputs.is_empty()).unwrap();

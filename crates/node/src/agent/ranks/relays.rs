@@ -2,7 +2,6 @@
 
 use super::pmi::PmiSockets;
 use super::pmi::read_socket;
-use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
@@ -10,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket;
 use wireup_proto::io::{JobEvent, RelayAct, RelayEvent, RelayId};
@@ -33,8 +33,6 @@ struct Relay {
     has_ended: bool,
     /// Whether the socket is closed when everything is written.
     is_closing: bool,
-    /// Events for which the reactor watches the socket; `None`: it reports no event, not even a hangup.
-    watched: Option<Interest>,
 }
 
 fn connect(address: Option<SocketAddr>, datagrams: bool) -> io::Result<OwnedFd> {
@@ -59,7 +57,7 @@ impl Relays {
         let made = match act {
             RelayAct::Hand { client, datagrams, reply, refusal } => {
                 let (bytes, ends, made) = match self.add_pair(relay, datagrams, turn.reactor) {
-                    Ok(theirs) => (reply, vec![Shared::socket(theirs)], Ok(())),
+                    Ok(theirs) => (reply, vec![Rc::new(theirs)], Ok(())),
                     Err(error) => (refusal, Vec::new(), Err(error)),
                 };
                 clients.reply(client, bytes, ends, turn.reactor);
@@ -96,15 +94,13 @@ impl Relays {
 
     fn add(&mut self, relay: RelayId, socket: OwnedFd, is_connecting: bool, reactor: &Reactor) -> io::Result<()> {
         let watched = if is_connecting { Interest::WRITABLE } else { Interest::READABLE };
-        reactor.add(&socket, Token::Relay(self.slot, relay).pack(), watched)?;
         let one = Relay {
-            out: Outgoing::to(socket),
+            out: Outgoing::to(socket, watched, Token::Relay(self.slot, relay), reactor)?,
             is_connecting,
             is_read: true,
             ends_output: false,
             has_ended: false,
             is_closing: false,
-            watched: Some(watched),
         };
         self.open.insert(relay, one);
         Ok(())
@@ -153,18 +149,18 @@ impl Relays {
             let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
         }
         if !is_full && one.is_closing {
-            let _ = turn.reactor.remove(fd);
+            one.out.close(turn.reactor);
             self.open.remove(&relay);
             return;
         }
         let wanted = Interest { readable: one.is_read && !one.has_ended, writable: is_full };
-        turn.reactor.watch(fd, Token::Relay(self.slot, relay).pack(), &mut one.watched, wanted);
+        one.out.watch(wanted, Token::Relay(self.slot, relay), turn.reactor);
     }
 
     /// Closes a socket that cannot be used any more.
     fn give_up(&mut self, relay: RelayId, turn: &mut Turn<'_>) {
-        if let Some(fd) = self.open.remove(&relay).and_then(|one| one.out.fd) {
-            let _ = turn.reactor.remove(&fd);
+        if let Some(mut one) = self.open.remove(&relay) {
+            one.out.close(turn.reactor);
         }
         turn.push_event(self.job, JobEvent::Relay { relay, event: RelayEvent::Gone });
     }

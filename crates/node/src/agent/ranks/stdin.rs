@@ -5,7 +5,7 @@ use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
-use wireup_os::reactor::Reactor;
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{JobEvent, SpawnPlan};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::StdinTarget;
@@ -67,32 +67,25 @@ impl RankStdin {
 
     /// Writes what fits.
     pub fn flush(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let (job, token) = (self.job, Token::Stdin(self.slot, local).pack());
+        let (job, token) = (self.job, Token::Stdin(self.slot, local));
         let Some(out) = self.ranks.get_mut(local.index()).map(|rank| &mut rank.out) else { return };
         let wrote = out.flush();
         if wrote.bytes > 0 {
             turn.push_event(job, JobEvent::StdinTaken { local, bytes: wrote.bytes as u32 });
         }
-        let Some(fd) = &out.fd else { return };
         match wrote.state {
-            WriteState::Full if !std::mem::replace(&mut out.watched, true) => {
-                let _ = turn.reactor.add(fd, token, out.room());
-            }
-            WriteState::Idle if std::mem::replace(&mut out.watched, false) => {
-                let _ = turn.reactor.remove(fd);
-            }
-            WriteState::Full | WriteState::Idle | WriteState::FdLimit => {}
-            WriteState::Closed => self.close(local, turn.reactor),
+            WriteState::Full => out.watch(out.room(), token, turn.reactor),
+            WriteState::Idle => out.watch(Interest::NONE, token, turn.reactor),
+            WriteState::FdLimit => {}
+            WriteState::Closed => out.vanish(turn.reactor),
         }
     }
 
     /// The rank reads no more, for example because it has ended: all further bytes for it count as written.
     pub fn close(&mut self, local: LocalRank, reactor: &Reactor) {
-        let Some(out) = self.ranks.get_mut(local.index()).map(|rank| &mut rank.out) else { return };
-        if let Some(fd) = out.fd.take().filter(|_| out.watched) {
-            let _ = reactor.remove(fd);
+        if let Some(rank) = self.ranks.get_mut(local.index()) {
+            rank.out.vanish(reactor);
         }
-        *out = Outgoing::vanished();
     }
 
     pub fn resize(&mut self, local: LocalRank, rows: u16, columns: u16) {

@@ -1,6 +1,6 @@
 //! An agent's end of the step that started it: which agent it is, its parent's addresses, and signals that end it.
 
-use super::lines::{Lines, Said, read_at};
+use super::{Lines, Said, read_at};
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use std::io::{self, Write};
@@ -48,10 +48,6 @@ fn unreachable(problem: &str) -> BeginError {
     BeginError::Dial { problem: problem.to_owned(), same_machine: false }
 }
 
-fn tree_of(session: &SessionSpec) -> Tree {
-    Tree::new(session.agents.len() as u32, session.fanout)
-}
-
 /// Reports on standard output, which the step passes to the root, why this node's agent cannot start or go on.
 pub fn announce_problem(node: &str, problem: &str) {
     say(&Said::Cannot { node: node.to_owned(), problem: problem.to_owned() });
@@ -73,7 +69,7 @@ impl Called {
         root: &[String],
         start_timeout_ns: u64,
     ) -> Result<Called, BeginError> {
-        let tree = tree_of(driver.session());
+        let tree = Tree::new(driver.session().agents.len() as u32, driver.session().fanout);
         let parent = new_parent.or(tree.parent(me)).unwrap_or_default();
         let mut addresses = Vec::new();
         if !tree.children(me).is_empty() {

@@ -1,7 +1,6 @@
 //! The root's end of its steps: their commands, their input and their output.
 
-use super::lines::{Lines, Said, at};
-use super::{BatchSystem, Complaint};
+use super::{BatchSystem, Complaint, Lines, Said, at};
 use crate::agent::start_methods;
 use crate::agent::tail::Stream;
 use crate::agent::token::Token;

@@ -13,7 +13,7 @@
 //! ```
 
 use super::{BatchSystem, Complaint};
-use crate::hosts::{self, collapse};
+use crate::hosts;
 use wireup_proto::NEEDED;
 use wireup_wire::peer::{Problem, ProblemKind};
 
@@ -45,7 +45,7 @@ impl BatchSystem for Srun {
     }
 
     fn placement(&self, hosts: &[String]) -> Vec<String> {
-        let nodes = collapse(hosts.iter().map(String::as_str));
+        let nodes = hosts::collapse(hosts.iter().map(String::as_str));
         vec![
             format!("--nodes={0}-{0}", hosts.len()),
             format!("--ntasks={}", hosts.len()),

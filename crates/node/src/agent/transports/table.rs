@@ -2,65 +2,57 @@
 
 use super::tcp::Tcp;
 use super::ucx::Ucx;
-use super::{Begin, ListenError, Transport, Which};
+use super::{ListenError, Transport, Which};
 use crate::agent::link_config::LinkConfig;
 use std::net::IpAddr;
 use wireup_os::reactor::Reactor;
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::Point;
 
-macro_rules! table {
-    ($($name:ident $slot:ident: $transport:ty,)*) => {
-        /// An agent's end of each transport that is open.
-        pub struct Transports { $($slot: Option<$transport>,)* }
-
-        impl Transports {
-            /// Opens the transports that need no agreement with other agents.
-            pub fn new(config: &LinkConfig) -> Transports {
-                Transports { $($slot: <$transport>::open_at_start(config),)* }
-            }
-
-            /// Opens the transport that all agents must have; returns the `Point` at which other agents reach this one
-            /// by it.
-            ///
-            /// # Errors
-            /// The transport cannot be used; the text says why.
-            pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
-                $(if <$transport>::AGREED == Some(transport) {
-                    let (opened, point) = <$transport>::open(reactor)?;
-                    self.$slot = Some(opened);
-                    return Ok(point);
-                })*
-                Err("no transport that all agents must have was asked for".into())
-            }
-
-            /// An open transport; `None`: it is not open.
-            pub fn get(&mut self, which: Which) -> Option<&mut dyn Transport> {
-                match which {
-                    $(Which::$name => self.$slot.as_mut().map(|transport| transport as &mut dyn Transport),)*
-                }
-            }
-
-            /// All open transports.
-            pub fn each(&self) -> impl Iterator<Item = &dyn Transport> {
-                let all = [$(self.$slot.as_ref().map(|transport| transport as &dyn Transport),)*];
-                all.into_iter().flatten()
-            }
-        }
-    };
-}
-
-table! {
-    Ucx ucx: Ucx,
-    Tcp tcp: Tcp,
+pub struct Transports {
+    /// `None`: the agents of the session have not agreed on it.
+    ucx: Option<Ucx>,
+    tcp: Tcp,
 }
 
 impl Transports {
-    /// The addresses at which other agents can dial this one, best first. The first call makes each transport with
-    /// addresses listen.
+    /// Opens the transports that need no agreement with other agents.
+    pub fn new(config: &LinkConfig) -> Transports {
+        Transports { ucx: None, tcp: Tcp::new(config.clone()) }
+    }
+
+    /// Opens the transport that all agents must have; returns the `Point` at which other agents reach this one by it.
     ///
     /// # Errors
-    /// A transport cannot listen.
+    /// The transport cannot be used; the text says why.
+    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
+        match transport {
+            AgentTransport::Ucx => {
+                let (ucx, point) = Ucx::open(reactor)?;
+                self.ucx = Some(ucx);
+                Ok(point)
+            }
+            AgentTransport::Auto | AgentTransport::Tree | AgentTransport::Tcp => {
+                Err("no transport that all agents must have was asked for".into())
+            }
+        }
+    }
+
+    /// An open transport; `None`: it is not open.
+    pub fn get(&mut self, which: Which) -> Option<&mut dyn Transport> {
+        match which {
+            Which::Ucx => self.ucx.as_mut().map(|ucx| ucx as &mut dyn Transport),
+            Which::Tcp => Some(&mut self.tcp),
+        }
+    }
+
+    /// When `on_tick` of some transport is due.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.ucx.as_ref().and_then(Transport::deadline_ns).into_iter().chain(self.tcp.deadline_ns()).min()
+    }
+
+    /// The addresses at which other agents can dial this one, best first. The first call makes each transport with
+    /// addresses listen.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         let mut addresses = Vec::new();
         for which in Which::ALL {
@@ -73,6 +65,6 @@ impl Transports {
 
     /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
     pub fn describe(&mut self, ip: IpAddr) -> String {
-        self.tcp.as_mut().map(|tcp| tcp.describe(ip)).unwrap_or_default()
+        self.tcp.describe(ip)
     }
 }

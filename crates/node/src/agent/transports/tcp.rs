@@ -1,14 +1,11 @@
 //! The transport TCP: an ordered list of addresses to dial, and one listener for incoming connections.
 
-use super::{Begin, Candidate, ListenError, Offer, Transport, Which};
+use super::{Candidate, ListenError, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;
 use crate::agent::token::Token;
-use crate::transport::addresses;
-use crate::transport::carrier::Carrier;
-use crate::transport::filter::{Filter, FilterError};
-use crate::transport::listener::{Accepted, Listener};
-use crate::transport::pause::Pause;
-use crate::transport::socket::Socket;
+use crate::transport::addresses::{self, Filter, FilterError};
+use crate::transport::carrier::{Carrier, Socket};
+use crate::transport::listener::{Accepted, Listener, Pause};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use wireup_os::interfaces::{self, InterfaceAddress};
@@ -28,6 +25,10 @@ pub struct Tcp {
 }
 
 impl Tcp {
+    pub fn new(config: LinkConfig) -> Tcp {
+        Tcp { config, listener: None, pause: Pause::default(), own: Vec::new() }
+    }
+
     /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
     pub fn describe(&mut self, ip: IpAddr) -> String {
         if addresses::interface_of(ip, &self.own).is_none() {
@@ -64,12 +65,6 @@ impl Tcp {
 }
 
 const TOKEN: Token = Token::Transport(Which::Tcp);
-
-impl Begin for Tcp {
-    fn open_at_start(config: &LinkConfig) -> Option<Tcp> {
-        Some(Tcp { config: config.clone(), listener: None, pause: Pause::default(), own: Vec::new() })
-    }
-}
 
 impl Transport for Tcp {
     fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {

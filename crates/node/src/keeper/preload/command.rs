@@ -1,7 +1,7 @@
 //! Reads the command line of a Python program: the interpreter, its options, and the script, module or code to run.
 
 use crate::keeper::protocol::Program;
-use crate::keeper::redirected::Redirected;
+use crate::keeper::staged::Redirected;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

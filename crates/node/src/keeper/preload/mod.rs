@@ -31,7 +31,7 @@
 mod command;
 
 use super::protocol::{Process, Program};
-use super::redirected::Redirected;
+use super::staged::Redirected;
 use command::{Call, Runs};
 use std::collections::VecDeque;
 use std::io;
@@ -248,9 +248,6 @@ pub(super) struct Importer {
 
 impl Importer {
     /// An importer that is not started yet, and its end of the socket.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn new(for_ranks: ForRanks, threads: usize) -> io::Result<(Importer, OwnedFd)> {
         let (socket, far) = socket::packet_pair()?;
         Ok((Importer { socket, pid: None, for_ranks, threads, is_watched: false }, far))
@@ -316,9 +313,7 @@ impl Importer {
             _ => error,
         })
     }
-}
 
-impl Importer {
     /// Kills the importer. Its ranks, which are children of the keeper, are not killed.
     pub fn kill(&self) {
         self.pid.into_iter().for_each(|pid| drop(process::kill(pid, SIGKILL)));

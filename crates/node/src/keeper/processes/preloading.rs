@@ -3,9 +3,8 @@
 use super::waiting::{Prepared, Start, Waiting, errno, error, prepare, session, stdio_error};
 use crate::keeper::preload::{Importer, Likeness, Plan, Report, UNDER_WAY_MAX};
 use crate::keeper::protocol::{IMPORTER_SLOT, ProcessFds, Program};
-use crate::keeper::redirected::Redirected;
-use crate::keeper::streams::Lent;
-use crate::spawn_error;
+use crate::keeper::staged::Redirected;
+use crate::remedy;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::mem;
@@ -104,7 +103,7 @@ impl Preloading {
         };
         let first = waiting.front().ok_or("there are no ranks")?;
         let plan = Plan::new(preload, program, &first.process, redirected)?;
-        let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
+        let program = prepare(&plan.program, redirected).map_err(|problem| remedy::in_words(&problem))?;
         let (importer, socket) = Importer::new(plan.for_ranks, plan.threads).map_err(|error| error.to_string())?;
         let likeness = preload.keep.then(|| Likeness {
             umask: first.umask,
@@ -129,15 +128,11 @@ impl Preloading {
         if let Some(kept) = kept.filter(|kept| preloading.likeness.as_ref() == Some(&kept.likeness))
             && kept.importer.give_job(&plan.job).is_ok()
         {
-            preloading.use_kept(kept.importer);
+            let mut fresh = mem::replace(&mut preloading.importer, kept.importer);
+            preloading.importer.for_ranks = mem::take(&mut fresh.for_ranks);
+            preloading.fresh = Some(fresh);
         }
         Ok(preloading)
-    }
-
-    fn use_kept(&mut self, kept: Importer) {
-        let mut fresh = mem::replace(&mut self.importer, kept);
-        self.importer.for_ranks = mem::take(&mut fresh.for_ranks);
-        self.fresh = Some(fresh);
     }
 
     /// Gives up the importer that was kept from an earlier job, which cannot serve this job, for a new importer.
@@ -180,20 +175,17 @@ impl Preloading {
 
     /// Starts the importer with the output streams of the first process. Returns the slot of that process and the
     /// agent's ends of its streams, which are read during the imports; `None`: the importer was started before.
-    ///
-    /// # Errors
-    /// Python cannot be started.
     pub fn start_importer(
         &mut self,
         spawner: &mut Spawner,
-        lent: &Lent,
+        null: &OwnedFd,
         listening: &mut VecDeque<OwnedFd>,
     ) -> Result<Option<(u32, ProcessFds)>, SpawnError> {
         let Some(unstarted) = self.unstarted.take() else { return Ok(None) };
         let Some(first) = self.waiting.front_mut() else { return Ok(None) };
         let script = files::sealed_memory(&unstarted.script).map_err(|problem| stdio_error(&problem))?;
         let mut streams = first.streams(listening)?;
-        let [_, stdout, stderr] = streams.stdio(lent);
+        let [_, stdout, stderr] = streams.stdio(null);
         let command = Command {
             program: &unstarted.program.program,
             environment: &[],
@@ -214,24 +206,21 @@ impl Preloading {
     }
 
     /// Requests the next process from the importer.
-    ///
-    /// # Errors
-    /// The process of this slot cannot be started.
-    pub fn request_next(&mut self, lent: &Lent, listening: &mut VecDeque<OwnedFd>) -> Result<(), (u32, SpawnError)> {
+    pub fn request_next(&mut self, null: &OwnedFd, listening: &mut VecDeque<OwnedFd>) -> Result<(), (u32, SpawnError)> {
         let Some(waiting) = self.waiting.pop_front() else { return Ok(()) };
         let slot = waiting.process.slot;
-        self.request(waiting, lent, listening).map_err(|error| (slot, error))
+        self.request(waiting, null, listening).map_err(|error| (slot, error))
     }
 
     fn request(
         &mut self,
         mut waiting: Waiting,
-        lent: &Lent,
+        null: &OwnedFd,
         listening: &mut VecDeque<OwnedFd>,
     ) -> Result<(), SpawnError> {
         let program = waiting.program.clone()?;
         let streams = waiting.streams(listening)?;
-        let fds: Vec<_> = streams.stdio(lent).into_iter().chain(streams.sockets().into_iter().flatten()).collect();
+        let fds: Vec<_> = streams.stdio(null).into_iter().chain(streams.sockets().into_iter().flatten()).collect();
         let spawn_ns = monotonic_ns();
         match self.importer.request(&waiting.process, session(&waiting.process), &fds) {
             Ok(()) => {

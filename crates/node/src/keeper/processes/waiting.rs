@@ -1,19 +1,21 @@
 //! A process that waits to be started, with its program (searched once for a batch), its streams and its limits.
 
-use crate::keeper::protocol::{Process, ProcessFds, Program};
-use crate::keeper::redirected::Redirected;
-use crate::keeper::streams::Streams;
+use crate::keeper::protocol::{OutKind, Process, ProcessFds, Program, StdinKind};
+use crate::keeper::staged::Redirected;
 use rustix::process::Resource as KernelResource;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
-use wireup_os::spawn::{self, Failure, Limits, Session, Step, check_directory, find_program};
+use wireup_os::spawn::{self, Failure, LOWEST_SOURCE, Limits, Session, Step, check_directory, find_program};
+use wireup_os::{files, pty, socket};
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::pmi::SERVER_NAME;
 
 /// A process to be started.
 pub(super) struct Waiting {
@@ -140,4 +142,118 @@ pub(super) fn session(process: &Process) -> Session {
         (None, true) => Session::Shared,
         (None, false) => Session::Own,
     }
+}
+
+/// Both ends of the streams of a process that is about to start. Dropping this closes the process's ends here.
+pub(super) struct Streams {
+    stdin: ChildEnd,
+    stdout: ChildEnd,
+    stderr: ChildEnd,
+    pmi: Option<OwnedFd>,
+    listening: Option<OwnedFd>,
+    pub agent: ProcessFds,
+}
+
+enum ChildEnd {
+    Own(OwnedFd),
+    Null,
+    /// The standard input of the keeper itself.
+    Inherited,
+    /// The terminal that is also the standard input of the process.
+    AsStdin,
+}
+
+impl Streams {
+    pub fn open(process: &Process, listening: Option<OwnedFd>) -> io::Result<Streams> {
+        if let Some(socket) = &listening {
+            // If the keeper has reserved a port for this process, other processes cannot have used the port until now.
+            socket::offer_port(socket)?;
+        }
+        let mut agent = ProcessFds::default();
+        let pmi = if process.pmi {
+            let (near, far) = socket::pair()?;
+            // The name tells wireup's own client that it is connected to wireup; otherwise it needs one more round
+            // trip.
+            let _ = socket::name(&near, &SERVER_NAME);
+            agent.pmi = Some(nonblocking(near)?);
+            Some(far)
+        } else {
+            None
+        };
+        if let Some((rows, columns)) = process.pty {
+            let (master, slave) = pty::open(rows, columns)?;
+            agent.pty = Some(nonblocking(master)?);
+            let stdin = ChildEnd::Own(slave);
+            return Ok(Streams { stdin, stdout: ChildEnd::AsStdin, stderr: ChildEnd::AsStdin, pmi, listening, agent });
+        }
+        let stdin = match &process.stdin {
+            StdinKind::Null => ChildEnd::Null,
+            StdinKind::Inherit => ChildEnd::Inherited,
+            StdinKind::Bytes(bytes) => ChildEnd::Own(files::sealed_memory(bytes)?),
+            StdinKind::Program => ChildEnd::Own(crate::sendable::program()?),
+            StdinKind::Socket => {
+                let (near, far) = socket::pair()?;
+                agent.stdin = Some(nonblocking(near)?);
+                ChildEnd::Own(far)
+            }
+            StdinKind::Pipe => {
+                let (reader, writer) = files::pipe()?;
+                agent.stdin = Some(nonblocking(writer)?);
+                ChildEnd::Own(reader)
+            }
+        };
+        let stdout = output(process.stdout, &mut agent.stdout)?;
+        let stderr = output(process.stderr, &mut agent.stderr)?;
+        Ok(Streams { stdin, stdout, stderr, pmi, listening, agent })
+    }
+
+    /// Standard input, output and error for the process.
+    pub fn stdio<'a>(&'a self, null: &'a OwnedFd) -> [BorrowedFd<'a>; 3] {
+        [&self.stdin, &self.stdout, &self.stderr].map(|end| self.resolve(end, null))
+    }
+
+    /// The process's PMI socket and its listening socket.
+    pub fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [&self.pmi, &self.listening].map(|socket| socket.as_ref().map(AsFd::as_fd))
+    }
+
+    fn resolve<'a>(&'a self, end: &'a ChildEnd, null: &'a OwnedFd) -> BorrowedFd<'a> {
+        match end {
+            ChildEnd::Own(fd) => fd.as_fd(),
+            ChildEnd::AsStdin => self.resolve(&self.stdin, null),
+            ChildEnd::Inherited => rustix::stdio::stdin(),
+            ChildEnd::Null => null.as_fd(),
+        }
+    }
+}
+
+/// Closes all inherited descriptors except `kept` and standard input. Occupies the low numbers, so that no source
+/// descriptor of a child has the number of a target.
+pub fn settle_descriptors<'a>(kept: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
+    files::close_all_but(&kept.chain([rustix::stdio::stdin()]).collect::<Vec<_>>());
+    loop {
+        let null = files::null()?;
+        if null.as_raw_fd() >= LOWEST_SOURCE {
+            return Ok(null);
+        }
+        // The descriptor is never closed, so that its low number stays occupied.
+        mem::forget(null);
+    }
+}
+
+fn output(kind: OutKind, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
+    let (reader, writer) = match kind {
+        OutKind::Null => return Ok(ChildEnd::Null),
+        OutKind::Pipe => files::pipe()?,
+        // If no pseudo-terminal can be opened (`/dev/pts` not mounted, `kernel.pty.max` reached), a pipe is used
+        // instead.
+        OutKind::Pty => pty::open_raw().or_else(|_| files::pipe())?,
+    };
+    *agent = Some(nonblocking(reader)?);
+    Ok(ChildEnd::Own(writer))
+}
+
+fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
+    files::set_nonblocking(&fd, true)?;
+    Ok(fd)
 }

@@ -129,6 +129,40 @@ fn the_ssh_connection_variable_is_parsed() {
     }
 }
 
+#[test]
+fn filters_distinguish_names_addresses_and_networks() {
+    assert_eq!(Filter::parse("ib0"), Ok(Filter::Interface("ib0".into())));
+    assert_eq!(Filter::parse(" 10.1.2.3 "), Ok(Filter::Address("10.1.2.3".parse().unwrap())));
+    assert_eq!(Filter::parse("[fd00::1]"), Filter::parse("fd00::1"));
+    for network in ["10.1.0.0/16", "fd00::/8", "0.0.0.0/0"] {
+        assert_eq!(Filter::parse(network).unwrap().to_string(), network);
+    }
+    for wrong in ["10.1.0.0/33", "eth0/16", "10.1/16", "10.1.0.0/", "fd00::/129", "/"] {
+        assert_eq!(Filter::parse(wrong), Err(FilterError::Network(wrong.into())));
+    }
+    assert_eq!(Filter::parse("  "), Err(FilterError::Empty));
+}
+
+#[test]
+fn a_network_contains_addresses_with_its_leading_bits() {
+    let contains = |network: &str, ip: &str| Network::parse(network).unwrap().contains(ip.parse().unwrap());
+    assert!(contains("10.1.0.0/16", "10.1.255.255"));
+    assert!(!contains("10.1.0.0/16", "10.2.0.0"));
+    assert!(contains("10.1.2.3/32", "10.1.2.3") && !contains("10.1.2.3/32", "10.1.2.2"));
+    assert!(contains("0.0.0.0/0", "255.1.2.3") && !contains("0.0.0.0/0", "::1"));
+    assert!(contains("::/0", "fd00::1") && !contains("::/0", "10.0.0.1"));
+    assert!(contains("fd00:1::/32", "fd00:1:ffff::1") && !contains("fd00:1::/32", "fd00:2::1"));
+}
+
+#[test]
+fn an_interface_filter_takes_the_networks_of_that_interface() {
+    let mine = [own("eth0", "10.0.0.1", 24), own("ib0", "10.1.0.1", 24)];
+    let filter = Filter::parse("ib0").unwrap();
+    assert!(!filter.takes(&mine[0]) && filter.takes(&mine[1]));
+    assert!(filter.takes_remote("10.1.0.9".parse().unwrap(), &mine));
+    assert!(!filter.takes_remote("10.0.0.9".parse().unwrap(), &mine));
+}
+
 fn any_ip() -> impl Strategy<Value = IpAddr> {
     // Few networks, so that addresses often share one; special addresses too.
     prop_oneof![

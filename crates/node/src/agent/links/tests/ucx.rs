@@ -3,6 +3,7 @@
 use super::*;
 use wireup_ucx::{Budget, Endpoint, Verdict, Worker};
 use wireup_wire::peer::AgentTransport;
+use wireup_wire::route::Point;
 
 /// The tag of openings, the first messages of links.
 const OPENING: u64 = u64::MAX;
@@ -12,7 +13,7 @@ const KNOWN: Secret = Secret([7; 32]);
 /// tests may be skipped.
 fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(LinkEnd, Point)> {
     let mut end = LinkEnd::knowing(secret, AgentId(me), config("127.0.0.1", encrypt));
-    match end.links.open_agreed(AgentTransport::Ucx, &end.reactor) {
+    match end.links.transports.open_agreed(AgentTransport::Ucx, &end.reactor) {
         Ok(point) => Some((end, point)),
         Err(problem) => {
             assert!(std::env::var_os("WIREUP_REQUIRE_PEERS").is_none(), "{problem}");
@@ -28,7 +29,7 @@ fn dial(end: &mut LinkEnd, to: u32, point: &Point, addresses: &[String]) {
 }
 
 fn listen(end: &mut LinkEnd) -> Vec<String> {
-    end.links.listen(&end.reactor).unwrap()
+    end.links.transports.listen(&end.reactor).unwrap()
 }
 
 /// Agents 5 and 6, linked by UCX; the link of each, and the `Point` of agent 6.
