@@ -48,7 +48,7 @@ impl Bench {
         };
         bench.input(LauncherInput::LinkUp { link: LINK });
         assert!(matches!(&bench.sent[..], [(JobId(1), Control::FromLauncher(FromLauncher::Launch(_)))]));
-        bench.says(1, Control::JobUp(JobUp::Started { ranks: 4, pmix: None }));
+        bench.says(1, JobUp::Started { ranks: 4, pmix: None });
         bench.sent.clear();
         bench.notices.clear();
         bench
@@ -76,8 +76,8 @@ impl Bench {
         }
     }
 
-    fn says(&mut self, job: u32, message: Control) {
-        self.frame(&control_frame(JobId(job), &message));
+    fn says(&mut self, job: u32, message: impl Into<Control>) {
+        self.frame(&control_frame(JobId(job), &message.into()));
     }
 
     /// A rank of this job asks for processes on this host.
@@ -89,14 +89,11 @@ impl Bench {
         let info = vec![(key.as_bytes().to_vec(), value.as_bytes().to_vec())];
         let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info, env: Vec::new() };
         let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
-        self.says(
-            job,
-            Control::ToLauncher(ToLauncher::Spawn { job: JobId(child), from: Rank(1), request: request.into() }),
-        );
+        self.says(job, ToLauncher::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
     }
 
     fn ends(&mut self, job: u32, failure: Option<Failure>) {
-        self.says(job, Control::ToLauncher(ToLauncher::Ended(Ended { failure, done: Done::default() })));
+        self.says(job, ToLauncher::Ended(Ended { failure, done: Done::default() }));
     }
 
     fn take_sent(&mut self) -> Vec<(JobId, Control)> {
@@ -116,7 +113,7 @@ fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
     let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
     let spawned = spec.spawned.as_ref().expect("it was asked for");
     assert_eq!((spawned.by, spawned.rank, &spec.nodes[0].name[..]), (JobId(1), Rank(1), "n1"));
-    bench.says(2, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
+    bench.says(2, JobUp::Started { ranks: 2, pmix: None });
     let told = NewJob { nspace: spec.nspace.clone(), ranks: 2 };
     assert_eq!(bench.take_sent(), [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Ok(told))))]);
     bench.ends(1, None);
@@ -168,21 +165,18 @@ fn agents_of_added_hosts_have_the_names_that_the_root_says() {
     let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
     let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent, &node.name[..])).collect();
     assert_eq!(nodes, [(AgentId::ADDED, "moon"), (AgentId::ADDED, "sun")]);
-    bench.says(5, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(8)] }));
-    bench.says(2, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(9), AgentId(8)] }));
+    bench.says(5, ToLauncher::Added { agents: vec![AgentId(8)] });
+    bench.says(2, ToLauncher::Added { agents: vec![AgentId(9), AgentId(8)] });
     let added = |agent, host: &str| Notice::Added { agent: AgentId(agent), host: host.into() };
     assert_eq!(bench.notices, [added(9, "moon"), added(8, "sun")]);
-    bench.says(2, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(7)] }));
+    bench.says(2, ToLauncher::Added { agents: vec![AgentId(7)] });
     assert_eq!(bench.notices.len(), 2, "each has one number");
 }
 
 #[test]
 fn no_job_is_launched_on_a_lost_node() {
     let mut bench = Bench::new();
-    bench.says(
-        1,
-        Control::JobUp(JobUp::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }])),
-    );
+    bench.says(1, JobUp::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }]));
     bench.asks(1, 2, "n1");
     let sent = bench.take_sent();
     assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
@@ -197,7 +191,7 @@ fn a_job_that_cannot_start_does_not_end_the_others() {
     bench.asks(1, 2, "n1");
     bench.take_sent();
     let cause = Cause::Launcher { problem: "no room".into() };
-    bench.says(2, Control::JobUp(JobUp::Failed(failure(cause.clone()))));
+    bench.says(2, JobUp::Failed(failure(cause.clone())));
     bench.ends(2, Some(failure(cause)));
     let sent = bench.take_sent();
     assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]), "{sent:?}");
@@ -211,10 +205,10 @@ fn a_job_that_cannot_start_does_not_end_the_others() {
 fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n0");
-    bench.says(2, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
+    bench.says(2, JobUp::Started { ranks: 2, pmix: None });
     bench.asks(2, 3, "n1");
     bench.take_sent();
-    bench.says(2, Control::JobUp(JobUp::Failed(failure(Cause::Exited(9)))));
+    bench.says(2, JobUp::Failed(failure(Cause::Exited(9))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(1), JobId(3)], "its own root ends the job that failed");
     assert!(matches!(&bench.notices[..], [Notice::OfJob { job: JobId(2), .. }]));
@@ -239,7 +233,7 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
     let mut bench = Bench::new();
     for child in [2, 3] {
         bench.asks(1, child, "n0");
-        bench.says(child, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
+        bench.says(child, JobUp::Started { ranks: 2, pmix: None });
     }
     bench.take_sent();
     // Job 77 belongs to another launcher and is ignored. The message arrives once for each job of this launcher, and
@@ -249,7 +243,7 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
     bench.says(1, together(true));
     bench.says(2, together(true));
     bench.says(1, together(false));
-    bench.says(2, Control::JobUp(JobUp::Failed(failure(Cause::Exited(9)))));
+    bench.says(2, JobUp::Failed(failure(Cause::Exited(9))));
     assert!(bench.take_sent().is_empty());
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.asks(1, 4, "n1");
@@ -257,7 +251,7 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
         matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Launch(_)))]),
         "the others go on"
     );
-    bench.says(1, Control::JobUp(JobUp::Failed(failure(Cause::Exited(7)))));
+    bench.says(1, JobUp::Failed(failure(Cause::Exited(7))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(3), JobId(4)]);
     for job in [1, 3, 4] {
@@ -300,7 +294,7 @@ fn each_job_gets_credit_for_what_it_has_written() {
 fn a_frame_that_the_root_cannot_send_ends_the_link() {
     let from_launchers = DownFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
     let from_agents = PeerFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
-    let of_a_launcher = control_frame(JobId(1), &Control::FromLauncher(FromLauncher::AskJobs));
+    let of_a_launcher = control_frame(JobId(1), &FromLauncher::AskJobs.into());
     for frame in from_launchers.chain(from_agents).chain([of_a_launcher]) {
         let mut bench = Bench::new();
         bench.frame(&frame);
@@ -370,7 +364,7 @@ fn a_crash_that_is_reported_after_its_consequence_is_the_result() {
     let mut bench = Bench::new();
     let [exit, crash] = [Cause::Exited(1), Cause::Signalled { signal: 11, core_dumped: false }].map(failure);
     for reported in [&exit, &crash, &exit] {
-        bench.says(1, Control::JobUp(JobUp::Failed(reported.clone())));
+        bench.says(1, JobUp::Failed(reported.clone()));
     }
     assert_eq!(bench.notices, [exit, crash].map(Notice::Failed));
     bench.ends(1, None);

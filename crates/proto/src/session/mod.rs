@@ -289,7 +289,7 @@ impl Session {
                     false => self.child_starts.children.lost_branches(cx.tree),
                 };
                 let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
-                cx.up_about(job, Control::JobUp(JobUp::Missing(missing.collect())));
+                cx.up_about(job, JobUp::Missing(missing.collect()));
                 self.launchers.on_spawn(cx, job, (agent, asker), from, request);
             }
             Request::Ask { agent, asker, ask: Ask::Join(joint), .. } => {
@@ -436,7 +436,7 @@ impl Session {
             if matches!(peer, Peer::Child { .. }) && cx.policy.survives_losses() {
                 // The child must exit. Without this message it would take the closed link for the loss of its parent,
                 // and ask the root to adopt it.
-                cx.answer(link, &Control::SessionDown(SessionDown::Log(Log::unfit())));
+                cx.answer(link, SessionDown::Log(Log::unfit()));
             }
             return cx.close(link);
         }
@@ -544,7 +544,7 @@ impl Session {
         let incarnation = cx.links.routes.roster.incarnation(child);
         cx.links.on_link_up(link, Peer::Child { agent: child, incarnation });
         self.child_starts.on_adopted(cx, child);
-        cx.child(child, Control::SessionDown(SessionDown::Log(missed)));
+        cx.child(child, SessionDown::Log(missed));
         self.on_child_linked(child);
         waiting.into_iter().for_each(|frame| self.cx.links.send_child(child, frame));
     }

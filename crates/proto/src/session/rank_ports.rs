@@ -105,7 +105,7 @@ pub fn pass_on(cx: &mut Cx, report: RankPortsReport) -> Option<RankPortsReport> 
         return Some(report);
     }
     if cx.links.neighbours.has_up() {
-        cx.up(Control::SessionUp(SessionUp::RankPorts(report)));
+        cx.up(SessionUp::RankPorts(report));
     }
     None
 }

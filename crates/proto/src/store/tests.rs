@@ -402,11 +402,6 @@ fn full_mesh(agents: usize, clients: usize, value_bytes: usize) -> Net {
     net
 }
 
-#[test]
-fn an_agent_asks_for_each_key_once() {
-    full_mesh(4, 32, 100);
-}
-
 /// A single server would send P values to each of P clients. Here an agent sends its part of the values to each other
 /// agent.
 #[test]

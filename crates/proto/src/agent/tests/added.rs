@@ -63,8 +63,8 @@ fn link(root: &mut TestAgent, agent: u32, incarnation: u32) -> LinkId {
 /// Reports that the ranks of a job have ended: one rank on each of these agents, and one at the root.
 fn end(root: &mut TestAgent, job: u32, links: &[LinkId]) {
     for link in links {
-        root.receive(*link, job, &Control::JobUp(JobUp::Started { ranks: 1, pmix: None }));
-        root.receive(*link, job, &Control::JobUp(JobUp::Done(peer::Done { ranks: 1, ..peer::Done::default() })));
+        root.receive(*link, job, JobUp::Started { ranks: 1, pmix: None });
+        root.receive(*link, job, JobUp::Done(peer::Done { ranks: 1, ..peer::Done::default() }));
     }
     root.rank_started(job).rank_ended(job, 0, ExitStatus::Exited(0));
 }
@@ -143,7 +143,7 @@ fn a_host_that_cannot_be_added_fails_its_job_alone() {
         "{sent:?}"
     );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);
-    let sent = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes { revive: false })]);
+    let sent = receive_all(&mut root, 0, [FromLauncher::AskNodes { revive: false }]);
     assert!(matches!(&sent[..], [Control::ToLauncher(ToLauncher::Nodes(nodes))] if nodes.len() == 3), "{sent:?}");
 }
 
@@ -206,10 +206,10 @@ fn hosts_of_a_job_that_is_given_up_are_released() {
         let shell = root.outputs().calls()[0].0;
         match how {
             0 => root.link_down(LAUNCHER),
-            1 => root.receive(LAUNCHER, job, &Control::JobDown(JobDown::Kill { grace_ns: 0 })),
+            1 => root.receive(LAUNCHER, job, JobDown::Kill { grace_ns: 0 }),
             _ => {
                 root.attach(LinkId(51));
-                root.receive(LinkId(51), 0, &standing::kill(job, "me"))
+                root.receive(LinkId(51), 0, standing::kill(job, "me"))
             }
         };
         let outputs = root.outputs();
@@ -228,7 +228,7 @@ fn a_job_runs_only_on_its_own_hosts() {
     root.receive_launch(other, job_on(second, [3], 1));
     let sent = root.sent(other);
     assert!(matches!(cause(&sent), Some(Cause::Launcher { problem }) if problem.contains("does not have")), "{sent:?}");
-    let lists = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskJobs)]);
+    let lists = receive_all(&mut root, 0, [FromLauncher::AskJobs]);
     let [Control::ToLauncher(ToLauncher::JobList(jobs))] = &lists[..] else { panic!("{lists:?}") };
     assert_eq!((&jobs[0].nodes[..], &jobs[0].added[..]), (&[AgentId(0)][..], &["moon".to_owned()][..]));
 }
@@ -253,7 +253,7 @@ fn lost_nodes_return_without_hosts_that_were_added() {
     let added = link(&mut root, 3, 1);
     root.outputs();
     root.link_down(added).tick_at(T + SECOND).outputs();
-    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
+    root.receive(LAUNCHER, 0, FromLauncher::AskNodes { revive: true });
     assert_eq!(called(&root.outputs()), []);
 }
 

@@ -20,29 +20,23 @@ fn root() -> (TestAgent, LinkId, Vec<(ShellId, u32)>) {
     (root, link, called)
 }
 
-fn start_for(agent: u32) -> Control {
-    let parent = vec!["10.0.0.1:5".into()];
-    Control::SessionUp(SessionUp::StartFor {
-        agent: AgentId(agent),
-        jobs: vec![JobId(1)],
-        parent,
-        problem: "".into(),
-        snapshot: Default::default(),
-    })
+fn start_for(agent: u32) -> SessionUp {
+    let (agent, jobs, parent) = (AgentId(agent), vec![JobId(1)], vec!["10.0.0.1:5".into()]);
+    SessionUp::StartFor { agent, jobs, parent, problem: "".into(), snapshot: Default::default() }
 }
 
 #[test]
 fn a_child_may_request_each_agent_of_its_subtree_once() {
     let (mut root, link, _) = root();
     for wanted in [3, 3, 4, 3, 1, 2, 5, 0, 7, 4_000_000_000] {
-        root.receive(link, 0, &start_for(wanted));
+        root.receive(link, 0, start_for(wanted));
     }
     let called: Vec<u32> = root.outputs().calls().iter().map(|(_, agent)| *agent).collect();
     assert_eq!(called, [3, 4]);
     // After the start timeout the root starts no more agents.
     let (mut root, link, _) = self::root();
     root.now = T + 61 * SECOND;
-    let outputs = root.receive(link, 0, &start_for(3)).outputs();
+    let outputs = root.receive(link, 0, start_for(3)).outputs();
     assert!(outputs.calls().is_empty());
     assert!(matches!(&outputs.sent(link)[..], [Control::SessionDown(SessionDown::NotStarted(missing))]
             if missing.agent == AgentId(3)));
@@ -53,9 +47,9 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     let (mut root, link, called) = root();
     let lie =
         Note::StartedFor { agent: AgentId(2), parent: AgentId(1), starter: AgentId(1), problem: Default::default() };
-    root.receive(link, 0, &Control::Note(lie));
+    root.receive(link, 0, lie);
     let missing = |agent| MissingAgent { agent: AgentId(agent), problem: "gone".into() };
-    root.receive(link, 1, &Control::JobUp(JobUp::Missing(vec![missing(2), missing(5), missing(900)])));
+    root.receive(link, 1, JobUp::Missing(vec![missing(2), missing(5), missing(900)]));
     // The root has started agent 2 itself, so the failure of that remote shell still makes agent 2 a missing agent.
     let status = ExitStatus::Exited(255);
     let failed = Input::ShellEnded { shell: called[1].0, end: Ok((status, "No route to host".into())) };
@@ -66,7 +60,7 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     for shell in probes.collect::<Vec<_>>() {
         root.handle(Input::ShellEnded { shell, end: Ok((ExitStatus::Exited(0), String::new())) });
     }
-    let sent = root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).rank_started(1).sent(UP);
+    let sent = root.receive(link, 1, JobUp::Started { ranks: 3, pmix: None }).rank_started(1).sent(UP);
     let failure = sent.iter().find_map(|message| match message {
         Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing.clone()),
         _ => None,
@@ -79,7 +73,7 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
 fn notes_of_a_child_are_bounded() {
     let (mut root, link, _) = root();
     for _ in 0..100_000 {
-        root.receive(link, 0, &Control::Note(Note::Sent { agent: AgentId(3), to_second_cache: false }));
+        root.receive(link, 0, Note::Sent { agent: AgentId(3), to_second_cache: false });
     }
     let passed = root.sent(UP).len();
     assert!((3..1000).contains(&passed), "{passed}");
@@ -117,14 +111,14 @@ fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
     middle.outputs();
     for agent in [3, 6, 0, 1, 99] {
         let missing = MissingAgent { agent: AgentId(agent), problem: Default::default() };
-        middle.receive(UP, 0, &Control::SessionDown(SessionDown::NotStarted(missing)));
+        middle.receive(UP, 0, SessionDown::NotStarted(missing));
     }
     let sent = middle.outputs();
     assert!(sent.sent(UP).is_empty(), "{sent:?}");
     assert!(!sent.contains(&Output::CloseLink { link }));
     // Agent 4 is reported as missing, and is rejected if it connects later.
     let missing = MissingAgent { agent: AgentId(4), problem: "No route".into() };
-    middle.receive(UP, 0, &Control::SessionDown(SessionDown::NotStarted(missing)));
+    middle.receive(UP, 0, SessionDown::NotStarted(missing));
     assert!(matches!(&middle.sent(UP)[..], [Control::JobUp(JobUp::Missing(named))] if named[0].agent == AgentId(4)));
     let late = middle.link_child(4);
     assert!(middle.outputs().closes(late));
@@ -138,7 +132,7 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     root.now = later;
     root.link_down(second).outputs();
     root.receive_launch(UP, job(2)).rank_started(2);
-    let sent = root.receive(first, 2, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).sent(UP);
+    let sent = root.receive(first, 2, JobUp::Started { ranks: 3, pmix: None }).sent(UP);
     let names = |message: &Control| {
         matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }))
             if missing.len() == 1 && missing[0].agent == AgentId(2))
@@ -158,17 +152,13 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
 #[test]
 fn a_child_that_links_after_the_end_of_its_job_is_closed_and_the_root_can_exit() {
     let (mut root, link, _) = root();
-    root.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    root.receive(UP, 1, JobDown::Kill { grace_ns: 0 });
     let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
-    let exited = Input::Job {
-        job: JobId(1),
-        event: JobEvent::RankExited { local: Default::default(), status, out_of_memory: false },
-    };
-    let outputs = root.rank_started(1).handle(exited).outputs();
+    let outputs = root.rank_started(1).rank_exited(1, 0, status).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::StopShell { .. })), "{outputs:?}");
     let late = root.link_child(2);
     assert!(root.outputs().closes(late));
-    root.receive(UP, 0, &Control::SessionDown(SessionDown::Shutdown)).link_down(link);
+    root.receive(UP, 0, SessionDown::Shutdown).link_down(link);
     for _ in 0..10 {
         let Some(deadline) = root.deadline() else { break };
         root.tick_at(deadline);
@@ -182,13 +172,10 @@ fn a_shorter_start_time_of_the_parent_is_passed_on() {
     middle.launch(job(1));
     let third = middle.link_child(3);
     middle.outputs();
-    middle.receive(UP, 0, &Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 * SECOND }));
+    middle.receive(UP, 0, SessionDown::TimeLeft { left_ns: 10 * SECOND });
     assert_eq!(middle.sent(third), [Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 * SECOND })]);
     // A remaining time that is longer than the agent's own changes nothing.
-    let sent = middle
-        .receive(UP, 0, &Control::SessionDown(SessionDown::TimeLeft { left_ns: 50 * SECOND }))
-        .tick_at(T + 10 * SECOND)
-        .sent(UP);
+    let sent = middle.receive(UP, 0, SessionDown::TimeLeft { left_ns: 50 * SECOND }).tick_at(T + 10 * SECOND).sent(UP);
     assert!(
         sent.iter()
             .any(|message| matches!(message, Control::JobUp(JobUp::Missing(named)) if named[0].agent == AgentId(4)))
@@ -216,7 +203,7 @@ fn ranks_of_an_agent_that_was_called_twice_wait_for_its_link() {
 
     let branch = root.link_child(1);
     root.outputs();
-    assert_eq!(holds(&root.receive(branch, 0, &start_for(3)).outputs(), 3), Some(true), "an ancestor calls it");
+    assert_eq!(holds(&root.receive(branch, 0, start_for(3)).outputs(), 3), Some(true), "an ancestor calls it");
 
     let mut held = TestAgent::start(5, SessionSpec { hold_ranks: true, ..session(7) }, T);
     assert!(!held.launch(job(1)).outputs().spawns());
@@ -230,8 +217,8 @@ fn no_rank_starts_before_all_agents_are_there() {
     let mut root = TestAgent::new(0, together());
     let calls = root.receive_launch(UP, job(1)).outputs().calls();
     let links = [1, 2].map(|child| root.link_child(child));
-    assert!(!root.receive(links[0], 1, &Control::JobUp(JobUp::Ready)).outputs().spawns());
-    let outputs = root.receive(links[1], 1, &Control::JobUp(JobUp::Ready)).outputs();
+    assert!(!root.receive(links[0], 1, JobUp::Ready).outputs().spawns());
+    let outputs = root.receive(links[1], 1, JobUp::Ready).outputs();
     assert!(
         outputs.spawns()
             && links.iter().all(|link| outputs.sent(*link).contains(&Control::JobDown(JobDown::StartRanks)))
@@ -240,12 +227,9 @@ fn no_rank_starts_before_all_agents_are_there() {
     let mut root = TestAgent::new(0, together());
     root.receive_launch(UP, job(1)).outputs();
     let link = root.link_child(1);
-    root.receive(link, 1, &Control::JobUp(JobUp::Ready));
+    root.receive(link, 1, JobUp::Ready);
     let probes = root.shell_ended(calls[1].0, 255, "No route to host").outputs();
-    for probe in probes.iter().filter_map(|output| match output {
-        Output::StartAgent { shell, bootstrap: None, .. } => Some(*shell),
-        _ => None,
-    }) {
+    for probe in probes.probes() {
         root.shell_ended(probe, 255, "No route to host");
     }
     let outputs = root.outputs();
@@ -256,7 +240,7 @@ fn no_rank_starts_before_all_agents_are_there() {
     assert!(!leaf.launch(job(1)).outputs().spawns());
     let outputs = leaf.link_up(UP, Peer::Parent).outputs();
     assert!(!outputs.spawns() && outputs.sent(UP).contains(&Control::JobUp(JobUp::Ready)), "{outputs:?}");
-    assert!(leaf.receive(UP, 1, &Control::JobDown(JobDown::StartRanks)).outputs().spawns());
+    assert!(leaf.receive(UP, 1, JobDown::StartRanks).outputs().spawns());
 }
 
 #[test]
@@ -267,12 +251,8 @@ fn no_rank_starts_before_its_store_listens() {
     let outputs = leaf.receive_launch(UP, spec).outputs();
     assert!(outputs.iter().any(|output| matches!(output, Output::ListenForStore { .. })) && !outputs.spawns());
     let listens = JobEvent::StoreListens { result: Ok(23_456) };
-    let outputs = leaf.handle(Input::Job { job: JobId(1), event: listens }).outputs();
-    let plan = outputs.iter().find_map(|output| match output {
-        Output::Spawn(plan) => Some(plan),
-        _ => None,
-    });
-    let env = &plan.expect("the rank starts").ranks[0].env;
+    let outputs = leaf.event(JobId(1), listens).outputs();
+    let env = &outputs.plan().expect("the rank starts").ranks[0].env;
     assert!(env.contains(&b"MASTER_ADDR=127.0.0.1".to_vec()) && env.contains(&b"MASTER_PORT=23456".to_vec()));
 }
 
@@ -286,7 +266,7 @@ fn no_rank_starts_before_it_is_known_where_ranks_meet() {
     let address = "10.0.0.1:23456".parse().unwrap();
     let reserved = || Input::Job { job: JobId(1), event: JobEvent::RendezvousReserved { result: Ok(address) } };
     let reserves = |outputs: &[Output]| outputs.iter().any(|output| matches!(output, Output::ReserveRendezvous { .. }));
-    let (up, down) = (Control::JobUp(JobUp::Rendezvous { address }), Control::JobDown(JobDown::Rendezvous { address }));
+    let (up, down) = (Control::from(JobUp::Rendezvous { address }), JobDown::Rendezvous { address });
 
     // Rank 0 runs at the leaf.
     let mut leaf = TestAgent::linked(1, session(3));
@@ -294,27 +274,23 @@ fn no_rank_starts_before_it_is_known_where_ranks_meet() {
     assert!(reserves(&outputs) && !outputs.spawns());
     let outputs = leaf.handle(reserved()).outputs();
     assert!(!outputs.spawns() && outputs.sent(UP).contains(&up), "{outputs:?}");
-    assert!(leaf.receive(UP, 1, &down).outputs().spawns());
+    assert!(leaf.receive(UP, 1, down.clone()).outputs().spawns());
 
     let mut root = TestAgent::new(0, session(3));
     root.receive_launch(UP, meeting([1, 0]));
     let link = root.link_child(1);
     let outputs = root.outputs();
     assert!(!reserves(&outputs) && !outputs.spawns());
-    let outputs = root.receive(link, 1, &up).outputs();
-    assert!(outputs.sent(link).contains(&down));
-    let plan = outputs.iter().find_map(|output| match output {
-        Output::Spawn(plan) => Some(plan),
-        _ => None,
-    });
-    let env = &plan.expect("rank 1 starts").ranks[0].env;
+    let outputs = root.receive(link, 1, up).outputs();
+    assert!(outputs.sent(link).contains(&down.clone().into()));
+    let env = &outputs.plan().expect("rank 1 starts").ranks[0].env;
     assert!(env.contains(&b"MASTER_ADDR=10.0.0.1".to_vec()) && env.contains(&b"MASTER_PORT=23456".to_vec()));
 
     // A job that is killed before the address of the rendezvous arrives starts nothing.
     let mut leaf = TestAgent::linked(1, session(3));
     leaf.receive_launch(UP, meeting([0, 1]));
-    leaf.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
-    let outputs = leaf.receive(UP, 1, &down).outputs();
+    leaf.receive(UP, 1, JobDown::Kill { grace_ns: 0 });
+    let outputs = leaf.receive(UP, 1, down.clone()).outputs();
     assert!(!outputs.spawns() && outputs.iter().any(|output| matches!(output, Output::JobGone { .. })), "{outputs:?}");
 }
 
@@ -338,7 +314,7 @@ fn a_job_whose_only_agent_is_missing_has_failed_before_it_has_started() {
 fn a_signal_that_ends_ranks_ends_a_job_that_waits_for_agents() {
     let mut root = TestAgent::new(0, SessionSpec { start_together: true, ..session(7) });
     root.receive_launch(UP, job(1)).outputs();
-    let outputs = root.receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 2 })).outputs();
+    let outputs = root.receive(UP, 1, JobDown::Signal { signal: 2 }).outputs();
     assert!(matches!(cause(&outputs.sent(UP)), Some(Cause::Interrupted { signal: 2 })), "{outputs:?}");
     assert!(!outputs.spawns());
 }
@@ -353,7 +329,7 @@ fn a_signal_that_ends_ranks_ends_a_job_whose_modules_are_being_imported() {
         if has_rank {
             root.rank_started(1);
         }
-        let outputs = root.receive(UP, 1, &Control::JobDown(JobDown::Signal { signal })).outputs();
+        let outputs = root.receive(UP, 1, JobDown::Signal { signal }).outputs();
         let is_forwarded =
             outputs.iter().any(|output| matches!(output, Output::Signal { signal: sent, .. } if *sent == signal));
         match cause(&outputs.sent(UP)) {
@@ -373,15 +349,13 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     served.options.stdio.stdin = StdinTarget::All;
     middle.receive_launch(UP, served);
     let input = Frame::new(DownFrame::Input, 0, 1, 0, b"in"[..].into());
-    let early =
-        middle.receive_frame(UP, input).receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 10 })).outputs();
+    let early = middle.receive_frame(UP, input).receive(UP, 1, JobDown::Signal { signal: 10 }).outputs();
     let is_for_ranks = |output: &Output| {
         matches!(output, Output::Spawn(_) | Output::Write { .. } | Output::Signal { target: SignalTarget::All, .. })
     };
     assert!(!early.iter().any(is_for_ranks), "{early:?}");
     let failed = FromServer::Failed { problem: "no library".into() };
-    let later =
-        middle.handle(Input::Job { job: JobId(1), event: JobEvent::PmixBytes { bytes: pack(&failed) } }).outputs();
+    let later = middle.event(JobId(1), JobEvent::PmixBytes { bytes: pack(&failed) }).outputs();
     let kinds: Vec<_> = later.iter().filter(|output| is_for_ranks(output)).collect();
     assert!(
         matches!(kinds[..], [Output::Spawn(_), Output::Write { .. }, .., Output::Signal { signal: 10, .. }]),

@@ -327,16 +327,6 @@ fn frames_of_an_unknown_group_fail_the_job() {
 }
 
 #[test]
-fn a_barrier_fails_if_a_subtree_with_members_has_ended() {
-    let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
-    net.nodes[0].on_child_done(1);
-    assert_eq!(net.nodes[0].broken(), None);
-    net.enter(T, 1, &of);
-    while net.deliver(T, &mut Dice(1)) {}
-    assert_eq!(net.nodes[0].broken(), Some((Left::Below(1), &of)));
-}
-
-#[test]
 fn stalls_name_who_is_missing() {
     let (mut net, of) = (Net::new(&[2, 2], 1), group("0,2,3:5", 4));
     net.enter(T, 2, &of);

@@ -210,9 +210,7 @@ impl Across {
             Purpose::Fence | Purpose::Group(_) => return true,
         };
         let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
-        jobs.iter().for_each(|job| {
-            cx.up_about(*job, Control::ToLauncher(ToLauncher::Together { jobs: jobs.clone(), connected }))
-        });
+        jobs.iter().for_each(|job| cx.up_about(*job, ToLauncher::Together { jobs: jobs.clone(), connected }));
         true
     }
 

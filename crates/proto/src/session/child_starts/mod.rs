@@ -190,7 +190,7 @@ impl ChildStarts {
             *starter = cx.me;
         }
         if self.children.may_note(branch) {
-            cx.up_about(job, Control::Note(note));
+            cx.up_about(job, note);
         }
     }
 
@@ -310,13 +310,13 @@ impl ChildStarts {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
                 let (parent, snapshot) = (cx.links.direct.addresses().to_vec(), Box::new(snapshot(cx)));
-                cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
+                cx.up(SessionUp::StartFor { agent, jobs, parent, problem, snapshot });
             }
             Purpose::Stead { parent, snapshot, .. } if !is_last => {
-                cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
+                cx.up(SessionUp::StartFor { agent, jobs, parent, problem, snapshot });
             }
-            Purpose::Probe { .. } if !is_last => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
-            Purpose::ProbeFor { asker, .. } if !is_last => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
+            Purpose::Probe { .. } if !is_last => cx.up(SessionUp::Probe { agent, asker: cx.me }),
+            Purpose::ProbeFor { asker, .. } if !is_last => cx.up(SessionUp::Probe { agent, asker }),
             Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
                 self.conclude(cx, Wish { agent, jobs, purpose }, Some(problem));
             }
@@ -512,7 +512,7 @@ impl ChildStarts {
         for &agent in &below {
             match cx.is_by_step() {
                 true if by_step_of_root => drop(self.probes.unheard.insert((agent, cx.me))),
-                true => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
+                true => cx.up(SessionUp::Probe { agent, asker: cx.me }),
                 false => {
                     self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } })
                 }
@@ -536,7 +536,7 @@ impl ChildStarts {
             return;
         }
         match (cx.is_by_step(), cx.is_root()) {
-            (true, false) => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
+            (true, false) => cx.up(SessionUp::Probe { agent, asker }),
             (true, true) if self.steps.is_unheard(agent) => drop(self.probes.unheard.insert((agent, asker))),
             (false, _) if cx.now < cx.start_by && self.probes.asked_about.insert((agent, asker)) => {
                 self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
@@ -568,15 +568,15 @@ impl ChildStarts {
 }
 
 fn tell_not_started(cx: &mut Cx, branch: AgentId, agent: AgentId, problem: Problem) {
-    cx.child(branch, Control::SessionDown(SessionDown::NotStarted(MissingAgent { agent, problem })));
+    cx.child(branch, SessionDown::NotStarted(MissingAgent { agent, problem }));
 }
 
 fn tell_probed(cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId, problem: Option<Problem>) {
-    cx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem }));
+    cx.child(branch, SessionDown::Probed { agent, asker, problem });
 }
 
 fn tell_time_left(cx: &mut Cx, child: AgentId) {
-    cx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: cx.start_by - cx.now }));
+    cx.child(child, SessionDown::TimeLeft { left_ns: cx.start_by - cx.now });
 }
 
 fn too_late(cx: &Cx, what: &str) -> Problem {

@@ -509,7 +509,7 @@ impl Launchers {
 }
 
 fn answer(cx: &mut Cx, link: LinkId, message: ToLauncher) {
-    cx.answer(link, &Control::ToLauncher(message));
+    cx.answer(link, message);
 }
 
 fn refuse(cx: &mut Cx, link: LinkId, problem: String) {

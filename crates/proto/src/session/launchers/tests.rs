@@ -37,13 +37,13 @@ impl Bench {
         self.act(|launchers, cx, nodes| launchers.attach(cx, nodes, link))
     }
 
-    fn said(&mut self, link: LinkId, job: u32, message: Control) -> Vec<Output> {
-        self.act(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, JobId(job), message))
+    fn said(&mut self, link: LinkId, job: u32, message: impl Into<Control>) -> Vec<Output> {
+        self.act(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, JobId(job), message.into()))
     }
 
     fn launch(&mut self, link: LinkId, spec: JobSpec) -> Vec<Output> {
         let job = spec.job.0;
-        self.said(link, job, Control::FromLauncher(FromLauncher::Launch(spec.into())))
+        self.said(link, job, FromLauncher::Launch(spec.into()))
     }
 
     /// Ends one read of a launcher's link: the root answers the requests for lists in it.
@@ -104,11 +104,11 @@ fn a_job_starts_when_all_its_nodes_are_up() {
     }
     let outputs = bench.read(LINK);
     assert!(outputs.sent(LINK).is_empty() && bench.launchers.live() == (JobId(2), vec![JobId(1), JobId(2)]));
-    bench.said(LINK, 0, Control::FromLauncher(FromLauncher::AskJobs));
+    bench.said(LINK, 0, FromLauncher::AskJobs);
     let listed = bench.read(LINK).sent(LINK);
     assert!(matches!(&listed[..], [Control::ToLauncher(ToLauncher::JobList(jobs))]
             if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
-    let outputs = bench.said(OTHER, 2, Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    let outputs = bench.said(OTHER, 2, JobDown::Kill { grace_ns: 0 });
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
     bench.nodes.on_agent_up(AgentId(14));
     assert_eq!(starts(&bench.nodes_changed()), 1);
@@ -148,7 +148,7 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
 fn a_revive_request_is_answered_when_all_nodes_are_known() {
     let mut bench = Bench::new();
     bench.attach(LINK);
-    bench.said(LINK, 0, Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
+    bench.said(LINK, 0, FromLauncher::AskNodes { revive: true });
     assert!(bench.read(LINK).is_empty(), "some are still starting");
     assert_eq!(bench.links_of(0), [LINK], "it receives notes meanwhile");
     (1..15).for_each(|agent| bench.nodes.on_agent_up(AgentId(agent)));
@@ -162,7 +162,7 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     bench.attach(LINK);
     bench.attach(OTHER);
     assert!(!bench.launchers.may_end(&bench.cx));
-    let outputs = bench.said(LINK, 0, Control::FromLauncher(FromLauncher::EndSession { kill: false }));
+    let outputs = bench.said(LINK, 0, FromLauncher::EndSession { kill: false });
     assert!(matches!(
         &outputs.sent(LINK)[..],
         [Control::ToLauncher(ToLauncher::JobList(_)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
@@ -203,7 +203,7 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
         assert!(bench.act(|launchers, cx, _| launchers.on_frame(cx, LINK, DownFrame::Input, frame)).is_empty());
     }
     for rows in [24, 40] {
-        bench.said(LINK, 1, Control::JobDown(JobDown::Resize { rows, columns: 80 }));
+        bench.said(LINK, 1, JobDown::Resize { rows, columns: 80 });
     }
     bench.nodes.on_agent_up(AgentId(14));
     bench.nodes_changed();
@@ -224,7 +224,7 @@ fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
         let mut bench = Bench::new();
         bench.attach(LINK);
         bench.launch(LINK, job(1));
-        let sent = bench.said(LINK, 1, Control::JobDown(JobDown::Signal { signal })).sent(LINK);
+        let sent = bench.said(LINK, 1, JobDown::Signal { signal }).sent(LINK);
         assert_eq!(matches!(sent[..], [Control::ToLauncher(ToLauncher::Ended(_))]), ends, "{signal}: {sent:?}");
         assert_eq!(bench.launchers.deadline().is_none(), ends);
     }
