@@ -306,14 +306,5 @@ mod tests {
                 prop_assert_eq!(first(&rope, input.len() + 1), Err(Truncated));
             }
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let read = read(&bytes).map(|blocks| blocks.len());
-            let _ = is_bare(&bytes);
-            let rope = Rope::from(Bytes::from(bytes));
-            prop_assert_eq!(read, count(&rope));
-            let _ = first(&rope, 3);
-        }
     }
 }

@@ -417,13 +417,6 @@ mod tests {
             }
             prop_assert_eq!(seen, frames);
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut chunk = Bytes::from(bytes);
-            let mut reader = FrameReader::new();
-            while let Ok(Some(_)) = reader.next(&mut chunk) {}
-        }
     }
 
     #[test]

@@ -19,6 +19,18 @@ pub struct Block {
     pub ppn: u32,
 }
 
+impl Block {
+    /// Number of ranks that the block places when the list of blocks is applied once.
+    pub fn ranks(&self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.ppn)
+    }
+
+    /// The number of the node after the last one of the block.
+    pub fn end_node(&self) -> u64 {
+        u64::from(self.first_node) + u64::from(self.nodes)
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobSpec {
     pub job: JobId,

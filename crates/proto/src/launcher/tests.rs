@@ -1,11 +1,10 @@
 //! Tests of a launcher; the test plays the root agent.
 
 use super::*;
-use crate::testing::job_on;
+use crate::testing::{job_on, places_of};
 use wireup_wire::frame::PeerFrame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::pmi::HostFiles;
-use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
+use wireup_wire::pmi::{HostFiles, SpawnCommand, SpawnRequest};
 use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 const LINK: LinkId = LinkId(1);
@@ -23,18 +22,13 @@ impl Bench {
     /// A job with two ranks on each of two nodes runs.
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
-        let places = job
-            .nodes
-            .iter()
-            .map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() })
-            .collect();
         let config = LauncherConfig {
+            places: places_of(&job),
             job,
             timeout_ns: None,
             explains_timeout: true,
             one_shot: true,
             relay_stdin: false,
-            places,
             growth: Growth::Free,
         };
         let launcher = Launcher::new(config, Instant(0));
@@ -99,6 +93,28 @@ impl Bench {
     fn take_sent(&mut self) -> Vec<(JobId, Control)> {
         std::mem::take(&mut self.sent)
     }
+
+    /// The job that the launcher has launched because a rank has asked for it; nothing else was sent.
+    fn launched(&mut self, child: u32) -> JobSpec {
+        match &self.take_sent()[..] {
+            [(job, Control::FromLauncher(FromLauncher::Launch(spec)))] if job.0 == child => (**spec).clone(),
+            sent => panic!("{sent:?}"),
+        }
+    }
+
+    /// Why the launcher does not start a job that a rank has asked for; nothing else was sent.
+    fn refused(&mut self, child: u32) -> String {
+        match &self.take_sent()[..] {
+            [(job, Control::FromLauncher(FromLauncher::Spawned(Err(problem))))] if job.0 == child => problem.clone(),
+            sent => panic!("{sent:?}"),
+        }
+    }
+
+    /// The link to the root ends; returns the exit code.
+    fn link_down(&mut self) -> Option<u8> {
+        self.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+        self.code
+    }
 }
 
 fn failure(cause: Cause) -> Failure {
@@ -109,8 +125,7 @@ fn failure(cause: Cause) -> Failure {
 fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n1");
-    let sent = bench.take_sent();
-    let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
+    let spec = bench.launched(2);
     let spawned = spec.spawned.as_ref().expect("it was asked for");
     assert_eq!((spawned.by, spawned.rank, &spec.nodes[0].name[..]), (JobId(1), Rank(1), "n1"));
     bench.says(2, JobUp::Started { ranks: 2, pmix: None });
@@ -120,8 +135,7 @@ fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
     assert_eq!((bench.code, bench.take_sent()), (None, Vec::new()), "the other job goes on");
     bench.ends(2, None);
     assert_eq!(bench.take_sent(), [(JobId(1), Control::SessionDown(SessionDown::Shutdown))]);
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(0));
+    assert_eq!(bench.link_down(), Some(0));
 }
 
 #[test]
@@ -134,26 +148,19 @@ fn a_request_waits_until_its_files_of_hosts_are_read() {
     }
     assert_eq!(bench.take_sent(), []);
     bench.input(LauncherInput::HostFiles { child: JobId(3), files: files(Ok(vec!["n1".into()])) });
-    let sent = bench.take_sent();
-    let [(JobId(3), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
+    let spec = bench.launched(3);
     assert_eq!(&spec.nodes[0].name[..], "n1");
     for _ in 0..2 {
         bench.input(LauncherInput::HostFiles { child: JobId(2), files: files(Err("no such file".into())) });
     }
-    let sent = bench.take_sent();
-    let [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))] = &sent[..] else {
-        panic!("one answer: {sent:?}")
-    };
-    assert_eq!(problem, "the file of hosts /hosts cannot be read where the launcher runs: no such file");
+    assert_eq!(bench.refused(2), "the file of hosts /hosts cannot be read where the launcher runs: no such file");
 }
 
 #[test]
 fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "moon");
-    let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
-            if problem.starts_with("moon is not")));
+    assert!(bench.refused(2).starts_with("moon is not"));
     assert!(matches!(&bench.notices[..], [Notice::NotSpawned { from: Origin { job: None, rank: Rank(1) }, .. }]));
 }
 
@@ -161,8 +168,7 @@ fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
 fn agents_of_added_hosts_have_the_names_that_the_root_says() {
     let mut bench = Bench::new();
     bench.asks_with(1, 2, ("add-host", "moon,n1,sun"));
-    let sent = bench.take_sent();
-    let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
+    let spec = bench.launched(2);
     let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent, &node.name[..])).collect();
     assert_eq!(nodes, [(AgentId::ADDED, "moon"), (AgentId::ADDED, "sun")]);
     bench.says(5, ToLauncher::Added { agents: vec![AgentId(8)] });
@@ -178,11 +184,9 @@ fn no_job_is_launched_on_a_lost_node() {
     let mut bench = Bench::new();
     bench.says(1, JobUp::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }]));
     bench.asks(1, 2, "n1");
-    let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
-            if problem.starts_with("n1 is lost")));
+    assert!(bench.refused(2).starts_with("n1 is lost"));
     bench.asks(1, 3, "n0");
-    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::FromLauncher(FromLauncher::Launch(_)))]));
+    bench.launched(3);
 }
 
 #[test]
@@ -193,12 +197,10 @@ fn a_job_that_cannot_start_does_not_end_the_others() {
     let cause = Cause::Launcher { problem: "no room".into() };
     bench.says(2, JobUp::Failed(failure(cause.clone())));
     bench.ends(2, Some(failure(cause)));
-    let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]), "{sent:?}");
+    bench.refused(2);
     assert!(matches!(&bench.notices[..], [Notice::NotStarted { job: JobId(2), .. }]), "{:?}", bench.notices);
     bench.ends(1, None);
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(0));
+    assert_eq!(bench.link_down(), Some(0));
 }
 
 #[test]
@@ -213,19 +215,14 @@ fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
     assert_eq!(killed, [JobId(1), JobId(3)], "its own root ends the job that failed");
     assert!(matches!(&bench.notices[..], [Notice::OfJob { job: JobId(2), .. }]));
     bench.asks(1, 4, "n1");
-    assert!(
-        matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]),
-        "no more jobs"
-    );
+    // No more jobs are started.
+    bench.refused(4);
+    // A rank has waited for job 3.
     bench.ends(3, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
-    assert!(
-        matches!(&bench.take_sent()[..], [(JobId(3), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]),
-        "a rank has waited for it"
-    );
+    bench.refused(3);
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.ends(1, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(9));
+    assert_eq!(bench.link_down(), Some(9));
 }
 
 #[test]
@@ -247,18 +244,15 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
     assert!(bench.take_sent().is_empty());
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.asks(1, 4, "n1");
-    assert!(
-        matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Launch(_)))]),
-        "the others go on"
-    );
+    // The others go on.
+    bench.launched(4);
     bench.says(1, JobUp::Failed(failure(Cause::Exited(7))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(3), JobId(4)]);
     for job in [1, 3, 4] {
         bench.ends(job, None);
     }
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(9), "the first failure counts");
+    assert_eq!(bench.link_down(), Some(9), "the first failure counts");
 }
 
 #[test]

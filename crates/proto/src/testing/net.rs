@@ -107,6 +107,19 @@ impl Net {
         net
     }
 
+    /// Running agents whose ranks use our own PMI client and have completed its handshake.
+    pub fn own(agents: u32, ppn: u32) -> Net {
+        let mut net = Net::running(agents, ppn, |_| ());
+        net.greet();
+        net
+    }
+
+    /// All ranks complete the handshake of our own PMI client.
+    pub fn greet(&mut self) {
+        self.request_all("cmd=init pmi_version=2 pmi_subversion=0");
+        self.request_all("cmd=fullinit;pmijobid=job-1;pmirank=0;threaded=FALSE;");
+    }
+
     fn start(&mut self, me: u32, session: SessionSpec, jobs: Vec<Arc<JobSpec>>) {
         let mut agent = TestAgent::start(me, session, self.now);
         for job in jobs {

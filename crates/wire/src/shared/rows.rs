@@ -322,25 +322,6 @@ mod tests {
             }
             prop_assert_eq!(read.row(values.len() as u32), None);
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_reader(
-            mut bytes in proptest::collection::vec(any::<u8>(), 64..200),
-            form in 0u32..3,
-            count in 0u32..40,
-            stride in 0u32..8,
-        ) {
-            let body_len = (bytes.len() - HEADER_LEN) as u64;
-            let header = [MAGIC, form, count, stride, body_len as u32, 0];
-            for (index, number) in header.into_iter().enumerate() {
-                bytes[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
-            }
-            if let Ok(read) = Rows::read(&bytes) {
-                prop_assert!(read.values().count() <= count as usize);
-                let _ = read.row(count / 2);
-                let _ = read.fill(&mut vec![0; (count * stride) as usize], stride as usize);
-            }
-        }
     }
 
     /// A change of the byte layout breaks clients that are older than their agent.

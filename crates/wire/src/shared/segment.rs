@@ -387,25 +387,6 @@ mod tests {
             prop_assert_eq!(again, bytes);
             prop_assert_eq!(keys as usize, pairs.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len());
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_reader(
-            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
-            slots in 0u32..40,
-            key in any::<[u8; 2]>(),
-        ) {
-            if bytes.len() >= HEADER_LEN && slots > 0 {
-                // A valid header is written, so that the rest of the bytes is read.
-                let blob_len = (bytes.len() - HEADER_LEN).saturating_sub(slots as usize * SLOT_LEN) as u32;
-                for (index, number) in [MAGIC, slots, 3, blob_len].into_iter().enumerate() {
-                    bytes[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
-                }
-            }
-            if let Ok(segment) = Segment::read(&bytes) {
-                prop_assert!(segment.pairs().count() <= slots as usize);
-                let _ = segment.get(&key);
-            }
-        }
     }
 
     /// A change of the byte layout breaks clients that are older than their agent.

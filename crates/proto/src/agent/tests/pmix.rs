@@ -6,7 +6,7 @@ use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{self, PmiFlavour, PortRange};
 use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
-use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, Wanted, pack};
+use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, pack};
 use wireup_wire::rank_address;
 use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::JobDown;
@@ -155,45 +155,17 @@ fn fence(ranks: &[u32]) -> Ask {
     Ask::Fence { set, collect: true, data: Bytes::from_static(b"d"), timeout_s: None }
 }
 
+/// `pmix::tests` has the list of all violations.
 #[test]
 fn a_server_that_violates_the_protocol_ends_its_job() {
-    let ask = |id, ask| FromServer::Ask { id, ask };
-    let modex = |rank| Ask::Modex(Wanted::data_of(Rank(rank)));
-    let lookup = || Ask::Names {
-        from: Rank(0),
-        ask: names::Ask::LookUp { names: vec!["k".into()], range: Range::Session, wait: 1, timeout_s: None },
-    };
-    let withdraw = names::Ask::Withdraw { names: Vec::new(), range: Range::Session, by: names::Publisher::Rank };
-    let broken: [(&str, Vec<FromServer>); 9] = [
-        ("twice, that it is ready", vec![ready()]),
-        ("rank 2, which is not on this node", vec![FromServer::Connected { rank: Rank(2) }]),
-        ("used request number 7 twice", vec![ask(7, lookup()), ask(7, lookup())]),
-        ("ranks that do not exist", vec![ask(1, fence(&[0, 2]))]),
-        ("ranks that do not exist", vec![ask(1, fence(&[1, 0]))]),
-        ("ranks that do not exist", vec![ask(1, fence(&[]))]),
-        ("answered request number 3", vec![FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() }]),
-        ("for rank 9", vec![ask(1, Ask::Names { from: Rank(9), ask: withdraw })]),
-        ("more than 65536", (0..=65_536).map(|id| ask(id, lookup())).collect()),
-    ];
-    for (what, messages) in broken {
+    for bytes in [pack(&ready()), Bytes::from_static(b"\x02\0\0\0\xff\xff")] {
         let mut agent = serving();
-        messages.iter().for_each(|message| server_sends(&mut agent, message));
-        let outputs = agent.outputs();
+        let outputs = agent.event(JOB, JobEvent::PmixBytes { bytes }).outputs();
         let sent = outputs.sent(UP);
-        let cause = cause(&sent);
-        assert!(matches!(cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
-        assert!(outputs.contains(&stop_pmix()), "{what}");
-        assert!(!agent.session.leaving.has_left(), "{what}: the agent continues");
+        assert!(matches!(cause(&sent), Some(Cause::PmixServer { .. })), "{sent:?}");
+        assert!(outputs.contains(&stop_pmix()));
+        assert!(!agent.session.leaving.has_left(), "the agent continues");
     }
-    let mut agent = serving();
-    agent.event(JOB, JobEvent::PmixBytes { bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") });
-    assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { .. })), "the bytes are not a message");
-    let mut agent = serving();
-    assert_eq!(
-        server_asks(&mut agent, 1, modex(1)),
-        answered(1, Answer::Status(Status::BadParam)),
-        "the rank is local"
-    );
 }
 
 #[test]

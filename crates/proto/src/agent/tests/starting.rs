@@ -1,13 +1,12 @@
-//! How agents start their children, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
+//! How agents start their children, and what is reported if these cannot start or are lost, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::*;
-use crate::io::JobEvent;
-use crate::io::{ExitStatus, ShellId, SignalTarget};
+use crate::io::{ExitStatus, JobEvent, ShellId, SignalTarget};
 use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::job::{Framework, PmiFlavour, Preload, StdinTarget};
 use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
-use wireup_wire::talk::{JobDown, JobUp, SessionDown, SessionUp};
+use wireup_wire::talk::{JobDown, JobUp, SessionDown, SessionUp, ToLauncher};
 
 /// The root with a job, its child 1 linked and its child 2 starting; also the shells that it has started, with their
 /// agents.
@@ -51,22 +50,12 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     let missing = |agent| MissingAgent { agent: AgentId(agent), problem: "gone".into() };
     root.receive(link, 1, JobUp::Missing(vec![missing(2), missing(5), missing(900)]));
     // The root has started agent 2 itself, so the failure of that remote shell still makes agent 2 a missing agent.
-    let status = ExitStatus::Exited(255);
-    let failed = Input::ShellEnded { shell: called[1].0, end: Ok((status, "No route to host".into())) };
-    let probes = root.handle(failed).outputs().into_iter().filter_map(|output| match output {
-        Output::StartAgent { shell, bootstrap: None, .. } => Some(shell),
-        _ => None,
-    });
-    for shell in probes.collect::<Vec<_>>() {
-        root.handle(Input::ShellEnded { shell, end: Ok((ExitStatus::Exited(0), String::new())) });
+    for shell in root.shell_ended(called[1].0, 255, "No route to host").outputs().probes() {
+        root.shell_ended(shell, 0, "");
     }
     let sent = root.receive(link, 1, JobUp::Started { ranks: 3, pmix: None }).rank_started(1).sent(UP);
-    let failure = sent.iter().find_map(|message| match message {
-        Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing.clone()),
-        _ => None,
-    });
-    let named: Vec<u32> = failure.unwrap_or_default().iter().map(|missing| missing.agent.0).collect();
-    assert_eq!(named, [2], "{sent:?}");
+    let Some(Cause::AgentsMissing { missing }) = cause(&sent) else { panic!("{sent:?}") };
+    assert!(matches!(missing[..], [MissingAgent { agent: AgentId(2), .. }]), "{missing:?}");
 }
 
 #[test]
@@ -82,8 +71,7 @@ fn notes_of_a_child_are_bounded() {
 #[test]
 fn an_agent_that_linked_is_not_called_again() {
     let (mut root, _, called) = root();
-    let busy = "kex_exchange_identification: Connection closed by remote host".into();
-    root.handle(Input::ShellEnded { shell: called[1].0, end: Ok((ExitStatus::Exited(255), busy)) });
+    root.shell_ended(called[1].0, 255, "kex_exchange_identification: Connection closed by remote host");
     root.link_child(2);
     root.outputs();
     for second in 1..60 {
@@ -96,17 +84,12 @@ fn an_agent_that_linked_is_not_called_again() {
 fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
     let mut middle = TestAgent::new(1, session(7));
     let called = middle.launch(job(1)).outputs().calls();
-    let refused = "Permission denied (publickey).";
     for (shell, _) in called {
-        let stderr = refused.into();
-        middle.handle(Input::ShellEnded { shell, end: Ok((ExitStatus::Exited(255), stderr)) });
+        middle.shell_ended(shell, 255, "Permission denied (publickey).");
     }
     let asked = middle.sent(UP);
-    assert!(
-        asked.iter().all(|message| matches!(message, Control::SessionUp(SessionUp::StartFor { .. })))
-            && asked.len() == 2,
-        "{asked:?}"
-    );
+    let is_asked = |message: &Control| matches!(message, Control::SessionUp(SessionUp::StartFor { .. }));
+    assert!(asked.iter().all(is_asked) && asked.len() == 2, "{asked:?}");
     let link = middle.link_child(3);
     middle.outputs();
     for agent in [3, 6, 0, 1, 99] {
@@ -133,11 +116,8 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     root.link_down(second).outputs();
     root.receive_launch(UP, job(2)).rank_started(2);
     let sent = root.receive(first, 2, JobUp::Started { ranks: 3, pmix: None }).sent(UP);
-    let names = |message: &Control| {
-        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }))
-            if missing.len() == 1 && missing[0].agent == AgentId(2))
-    };
-    assert!(sent.iter().any(names), "{sent:?}");
+    let Some(Cause::AgentsMissing { missing }) = cause(&sent) else { panic!("{sent:?}") };
+    assert!(matches!(missing[..], [MissingAgent { agent: AgentId(2), .. }]), "{missing:?}");
 
     let mut middle = TestAgent::new(1, session(7));
     middle.now = later;
@@ -304,10 +284,9 @@ fn a_job_whose_only_agent_is_missing_has_failed_before_it_has_started() {
     for probe in probes.calls() {
         root.shell_ended(probe.0, 255, "No route to host");
     }
-    let mut sent = [probes, root.outputs()].iter().flat_map(|outputs| outputs.sent(UP)).collect::<Vec<_>>().into_iter();
-    let first = sent.find(|message| matches!(message, Control::JobUp(JobUp::Started { .. } | JobUp::Failed(_))));
-    let failure = first.as_ref().and_then(|message| cause(std::slice::from_ref(message)));
-    assert!(matches!(failure, Some(Cause::AgentsMissing { .. })), "{failure:?}");
+    let mut sent = [probes.sent(UP), root.sent(UP)].concat();
+    sent.retain(|message| matches!(message, Control::JobUp(JobUp::Started { .. } | JobUp::Failed(_))));
+    assert!(matches!(cause(&sent[..1]), Some(Cause::AgentsMissing { .. })), "{sent:?}");
 }
 
 #[test]
@@ -382,5 +361,50 @@ fn in_a_verbose_session_an_agent_reports_how_it_reached_its_parent() {
         let sent = agent.sent(UP);
         let note = Note::Dialled { agent: AgentId(5), address: "10.0.0.1:7".into(), took_ns: 4, failed: failed.into() };
         assert_eq!(sent.contains(&Control::Note(note)), verbose, "{sent:?}");
+    }
+}
+
+/// A root with a job on the agents below it, and the remote shells that it has started for its two children.
+fn root_without_ranks() -> (TestAgent, Vec<ShellId>) {
+    let mut root = TestAgent::new(0, session(7));
+    let outputs = root.receive_launch(UP, job_on(1, 1..7, 1)).outputs();
+    assert_eq!(outputs.calls().iter().map(|(_, agent)| *agent).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(outputs.sent(UP), []);
+    (root, outputs.calls().into_iter().map(|(shell, _)| shell).collect())
+}
+
+/// No child is running or can be started: the job fails when the agents below have been probed.
+#[test]
+fn a_job_fails_if_no_agent_can_be_started() {
+    let (mut root, shells) = root_without_ranks();
+    for shell in shells {
+        root.shell_ended(shell, 255, "refused");
+    }
+    let outputs = root.outputs();
+    assert_eq!(outputs.probes().len(), 4, "the agents below are probed");
+    assert_eq!(outputs.sent(UP), [], "it is too early");
+    for shell in outputs.probes() {
+        root.shell_ended(shell, 255, "refused");
+    }
+    let sent = root.sent(UP);
+    assert!(matches!(cause(&sent), Some(Cause::AgentsMissing { missing }) if missing.len() == 6), "{sent:?}");
+    assert!(
+        sent.iter()
+            .any(|message| matches!(message, Control::ToLauncher(ToLauncher::Ended(ended)) if ended.failure.is_some()))
+    );
+}
+
+#[test]
+fn a_lost_child_is_reported_with_what_its_shell_says_afterwards() {
+    let (mut root, shells) = root_without_ranks();
+    let link = root.link_child(1);
+    assert_eq!(root.link_down(link).sent(UP), []);
+    root.now = T + 1_000_000;
+    root.shell_ended(shells[0], 137, "Killed\n");
+    match cause(&root.sent(UP)) {
+        Some(Cause::AgentLost { agent: AgentId(1), problem }) => {
+            assert_eq!(problem.to_string(), "closed; its remote shell exited with code 137: Killed");
+        }
+        other => panic!("{other:?}"),
     }
 }

@@ -257,44 +257,32 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     assert_eq!(endpoints(&bench.launch(OTHER, spec)), [address]);
 }
 
-fn asked(link: Option<LinkId>) -> Spawns {
+#[test]
+fn a_job_is_launched_once_and_its_rank_answered_once_by_the_launcher_that_was_asked() {
+    let (ours, other) = (LinkId(7), LinkId(8));
     let asker = Asker::Client(Client { local: LocalRank(1), number: 0 });
     let mut spawns = Spawns::default();
-    spawns.requests.insert(JobId(5), SpawnWaiting::new(JobId(1), (AgentId(2), asker), link));
-    spawns
-}
-
-fn answered(spawns: &mut Spawns, link: Option<LinkId>) -> usize {
-    let mut cx = in_session(0);
-    spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
-    let at = JobNode { job: JobId(1), agent: AgentId(2) };
-    let is_answer = |told: &&(JobNode, Answer)| **told == (at, Answer::NotSpawned { problem: "no".into() });
-    cx.answered.iter().filter(is_answer).count()
-}
-
-#[test]
-fn a_job_is_launched_once_and_by_the_launcher_that_was_asked() {
-    let mut spawns = asked(Some(LinkId(7)));
-    assert!(!spawns.take_launch(JobId(5), LinkId(8)));
-    assert!(!spawns.take_launch(JobId(6), LinkId(7)));
-    assert!(spawns.take_launch(JobId(5), LinkId(7)));
-    assert!(!spawns.take_launch(JobId(5), LinkId(7)));
+    let ask = |spawns: &mut Spawns| {
+        let waiting = SpawnWaiting::new(JobId(1), (AgentId(2), asker), Some(ours));
+        spawns.requests.insert(JobId(5), waiting);
+    };
+    ask(&mut spawns);
+    let launches = [(5, other), (6, ours), (5, ours), (5, ours)];
+    assert_eq!(launches.map(|(job, link)| spawns.take_launch(JobId(job), link)), [false, false, true, false]);
     assert!(spawns.requests.contains_key(&JobId(5)), "it may send frames");
-}
-
-#[test]
-fn the_rank_is_answered_once_by_its_own_launcher() {
-    let mut spawns = asked(Some(LinkId(7)));
-    assert_eq!([answered(&mut spawns, Some(LinkId(8))), answered(&mut spawns, None)], [0, 0]);
-    assert_eq!([answered(&mut spawns, Some(LinkId(7))), answered(&mut spawns, Some(LinkId(7)))], [1, 0]);
+    let mut cx = in_session(0);
+    let at = JobNode { job: JobId(1), agent: AgentId(2) };
+    for (link, answers) in [(Some(other), 0), (None, 0), (Some(ours), 1), (Some(ours), 0)] {
+        spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
+        assert_eq!(cx.answered.len(), answers);
+        let told = cx.answered.drain(..).all(|told| told == (at, Answer::NotSpawned { problem: "no".into() }));
+        assert!(told);
+    }
     assert_eq!(spawns.requests.len(), 0);
-}
-
-#[test]
-fn nobody_waits_for_a_launcher_that_has_gone() {
-    let mut spawns = asked(Some(LinkId(7)));
-    spawns.forget_link(LinkId(8));
-    assert_eq!((spawns.waiting_for(Some(LinkId(7))), spawns.waiting_for(Some(LinkId(8)))), (1, 0));
-    spawns.forget_link(LinkId(7));
+    // Nobody waits for a launcher that has gone.
+    ask(&mut spawns);
+    spawns.forget_link(other);
+    assert_eq!((spawns.waiting_for(Some(ours)), spawns.waiting_for(Some(other))), (1, 0));
+    spawns.forget_link(ours);
     assert_eq!(spawns.requests.len(), 0);
 }
