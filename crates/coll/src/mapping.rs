@@ -127,7 +127,6 @@ impl Mapping {
         runs.next().is_none().then_some(run)
     }
 
-    /// Number of ranks on a node.
     pub fn local_size(&self, node: NodeId) -> u32 {
         let Some(rounds) = u64::from(self.job_size).checked_div(self.round_ranks) else { return 0 };
         let rest = u64::from(self.job_size) % self.round_ranks;

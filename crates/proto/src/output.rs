@@ -100,7 +100,6 @@ pub struct OutputStream {
     waiting: VecDeque<(Instant, LocalRank)>,
     /// Complete lines that are sent together in one chunk.
     batch: BytesMut,
-    /// Total bytes of all partial lines.
     partial_bytes: usize,
 }
 
@@ -302,7 +301,6 @@ impl OutputStream {
         std::mem::take(&mut line.partial)
     }
 
-    /// Sends whole lines.
     fn emit_lines(&mut self, rank: Rank, lines: Bytes) {
         if !self.style.label && lines.len() <= STDIO_CHUNK_MAX {
             return match self.batch.is_empty() {

@@ -49,7 +49,6 @@ impl Block {
         if self.compressed { packed::unpacked_len(&self.bytes) } else { Ok(self.bytes.len()) }
     }
 
-    /// The encoding of this block alone.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(encoded_len(self.node, self.bytes.len()));
         push(&mut out, self.node, self.compressed, &self.bytes);

@@ -28,7 +28,6 @@ use thiserror::Error;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of a header.
 pub const HEADER_LEN: usize = 16;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -234,7 +233,6 @@ impl From<PeerFrame> for FrameKind {
     }
 }
 
-/// One frame, decoded.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Frame {
     pub kind: FrameKind,

@@ -125,7 +125,6 @@ pub enum BindTo {
 /// A part of a node's processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Object {
-    /// A hardware thread.
     Thread,
     Core,
     /// All hardware threads that share an L1 cache; for `L2` and `L3`, an L2 or L3 cache.
@@ -361,7 +360,6 @@ pub enum Framework {
     TorchRoutable,
     /// JAX: `jax.distributed.initialize()` without arguments.
     Jax,
-    /// DeepSpeed: `deepspeed`.
     DeepSpeed,
 }
 
@@ -416,7 +414,6 @@ pub struct Limit {
 /// The resource limits that are sent with a job. Limits that count all processes of the user together are not included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Resource {
-    /// Open files.
     Nofile,
     /// Size of a core file (bytes).
     Core,
@@ -454,7 +451,6 @@ impl JobSpec {
         self.spawned.as_ref().map(|_| self.job)
     }
 
-    /// Number of ranks of the job.
     pub fn job_size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
     }

@@ -71,7 +71,6 @@ impl Own {
     }
 }
 
-/// The observations of a simulated run.
 struct Run {
     /// The peers' state machines; index = peer.
     peers: Vec<Box<dyn Rounds>>,

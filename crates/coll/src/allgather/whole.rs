@@ -244,10 +244,8 @@ impl Allgather {
     }
 }
 
-/// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum SubtreePart {
-    /// The blocks of the subtree.
     Data(Rope),
     /// The number of bytes of the subtree's blocks.
     Size(u64),

@@ -74,7 +74,6 @@ impl Bench {
         self.frame(&control_frame(JobId(job), &message.into()));
     }
 
-    /// A rank of this job asks for processes on this host.
     fn asks(&mut self, job: u32, child: u32, host: &str) {
         self.asks_with(job, child, ("host", host));
     }

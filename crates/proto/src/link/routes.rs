@@ -33,7 +33,6 @@ impl Routes {
         Routes { me, tree, policy, roster: Roster::new(tree, snapshot) }
     }
 
-    /// The next hop towards an agent.
     pub fn next_hop(&self, to: AgentId) -> Hop {
         match self.policy.survives_losses() {
             true => self.roster.next_hop(self.me, to),
@@ -144,7 +143,6 @@ impl Roster {
         self.places.get(&agent).copied().unwrap_or_else(drawn)
     }
 
-    /// The incarnation of an agent.
     pub fn incarnation(&self, agent: AgentId) -> u32 {
         self.place(agent).incarnation
     }
@@ -187,7 +185,6 @@ impl Roster {
         above.any(|agent| agent == top)
     }
 
-    /// The next hop from one agent to another.
     pub fn next_hop(&self, me: AgentId, to: AgentId) -> Hop {
         if to == me {
             return Hop::Here;
@@ -264,7 +261,6 @@ impl Neighbours {
         self.children.contains_key(&agent) || self.expected.contains_key(&agent)
     }
 
-    /// Children that are linked.
     pub fn linked(&self) -> impl Iterator<Item = AgentId> {
         self.children.keys().copied()
     }
@@ -284,7 +280,6 @@ impl Neighbours {
         self.up
     }
 
-    /// Whether the parent is linked.
     pub fn has_up(&self) -> bool {
         self.up.is_some()
     }

@@ -26,15 +26,20 @@ pub enum Phase {
     /// The process waits for the addresses of all ranks.
     Held,
     /// The process must be ready by `until`.
-    Starting { until: Instant },
-    /// The process serves the ranks.
+    Starting {
+        until: Instant,
+    },
     Serving,
     /// No local rank is left; the ranks' data is being fetched from the process.
     Emptying,
     /// The process was told to exit, and must have exited by `until`.
-    Ending { until: Instant },
+    Ending {
+        until: Instant,
+    },
     /// The process was killed; its end is awaited until `until`.
-    Killed { until: Instant },
+    Killed {
+        until: Instant,
+    },
     /// The process has ended, or its end is no longer awaited.
     Gone,
 }
@@ -44,15 +49,20 @@ pub enum Event {
     /// The process is started before the addresses of the ranks are known.
     Hold,
     /// The process has all that it needs, and must be ready by `until`.
-    Start { until: Instant },
-    /// The process reports that it is ready.
+    Start {
+        until: Instant,
+    },
     Ready,
     /// No local rank is left.
     RanksGone,
     /// The process is told to exit, and must have exited by `until`.
-    End { until: Instant },
+    End {
+        until: Instant,
+    },
     /// The process is killed, and its end is awaited until `until`.
-    Kill { until: Instant },
+    Kill {
+        until: Instant,
+    },
     /// The process has ended, or its end is no longer awaited.
     Gone,
 }

@@ -65,12 +65,10 @@ impl Bench {
         Came { acts, endings, asked: std::mem::take(&mut pmix.server.asked) }
     }
 
-    /// Something happens to the server process.
     fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>)) -> Came {
         self.act(|pmix, cx| act(&mut pmix.server, cx))
     }
 
-    /// The server process sends this message.
     fn server_sends(&mut self, message: &FromServer) -> Came {
         self.server_bytes(&pack(message))
     }
@@ -146,7 +144,6 @@ fn ranks(ranks: &[u32]) -> Set {
     Set::Ranks(ranks.iter().copied().map(Rank).collect())
 }
 
-/// The messages to the server process.
 fn to_server(came: &Came) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for act in &came.acts {
@@ -157,7 +154,6 @@ fn to_server(came: &Came) -> Vec<ToServer> {
     std::iter::from_fn(|| unpacker.next().expect("our own message")).collect()
 }
 
-/// The frames to other agents.
 fn frames(came: Came) -> Vec<Frame> {
     let frame = |act| match act {
         Sent::ToLauncher(frame) | Sent::ToAgent(_, frame) => Some(frame),

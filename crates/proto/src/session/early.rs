@@ -297,16 +297,6 @@ mod tests {
     }
 
     #[test]
-    fn in_one_run_control_messages_of_other_agents_are_errors() {
-        let order = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
-        for (mut cx, result, kept) in [(one_run(1), Err(PeerError::Misdirected), 0), (in_session(1), Ok(()), 1)] {
-            let mut early = Early::default();
-            assert_eq!(early.on_frame(&mut cx, FROM, order.clone()), result);
-            assert_eq!(early.len(), kept);
-        }
-    }
-
-    #[test]
     fn orders_that_arrive_after_the_end_of_a_job_are_answered() {
         let wanted = Wanted::data_of(Rank(3));
         let down = |order| peer::encode(&Down { asker: Asker::Agent, answer: Answer::Order(order) });

@@ -52,7 +52,6 @@ use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 /// The problem that a job reports for an agent that was lost before the job started.
 const LOST_BEFORE: &str = "its node was already lost in this session";
 
-/// The configuration of a new agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     pub agent: AgentId,
@@ -366,7 +365,6 @@ impl Session {
         }
     }
 
-    /// The root has decided that an agent is lost.
     fn on_agent_lost(&mut self, agent: AgentId) {
         // Messages that still arrive about the lost agent must not be attributed to its next incarnation.
         self.start(|child_starts, cx, _| child_starts.on_lost(cx, agent));
@@ -501,7 +499,6 @@ impl Session {
         }
     }
 
-    /// A child has linked.
     fn on_child_linked(&mut self, child: AgentId) {
         let survives = self.cx.policy.survives_losses();
         if survives {

@@ -182,9 +182,7 @@ pub trait Look {
     fn calls(&self) -> Vec<(ShellId, u32)>;
     /// The remote shells that are started in order to probe hosts.
     fn probes(&self) -> Vec<ShellId>;
-    /// The ranks that are started.
     fn plan(&self) -> Option<&SpawnPlan>;
-    /// Whether ranks are started.
     fn spawns(&self) -> bool {
         self.plan().is_some()
     }

@@ -379,7 +379,6 @@ impl Net {
         (0..count).map(|rank| self.replies(rank)).collect()
     }
 
-    /// A rank exits.
     pub fn exit(&mut self, rank: u32, code: u8) {
         let ((agent, client), job) = (self.client(rank, 0), JobId(1));
         let local = client.local;

@@ -20,7 +20,6 @@
 use super::{Malformed, u32_at, u64_at};
 use crate::values::{encoded_len, prefix, split_first, values};
 
-/// `WAG1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WAG1");
 /// Length of the header: a whole cache line, so that rows of whole cache lines stay aligned.
 pub const HEADER_LEN: usize = 64;

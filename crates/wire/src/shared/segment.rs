@@ -22,7 +22,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use thiserror::Error;
 
-/// `WKV1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WKV1");
 /// Length of the header, after which the slots begin (bytes).
 pub const HEADER_LEN: usize = 32;
@@ -83,7 +82,6 @@ impl<'a> Segment<'a> {
         Ok(Segment { slots, slot_count, pairs, blob })
     }
 
-    /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
         let mut slot = first_slot(key, self.slot_count);
         for _ in 0..self.slot_count {
@@ -112,7 +110,6 @@ impl<'a> Segment<'a> {
         (0..self.slot_count).filter_map(move |slot| segment.at(slot))
     }
 
-    /// The number of slots.
     pub fn slot_count(&self) -> u32 {
         self.slot_count
     }
@@ -201,7 +198,6 @@ impl Layout {
         HEADER_LEN + self.slot_count() as usize * SLOT_LEN
     }
 
-    /// Length of the segment.
     pub fn total_len(&self) -> usize {
         self.blob_start() + self.blob_len()
     }

@@ -6,7 +6,6 @@ use wireup_wire::peer::Rejoin;
 use wireup_wire::session::Entry;
 use wireup_wire::talk::{FromLauncher, SessionDown, SessionUp};
 
-/// A root whose agents are all linked.
 fn root() -> TestAgent {
     let mut root = TestAgent::standing(0);
     for (child, below) in [(1, [1, 3, 4]), (2, [2, 5, 6])] {

@@ -193,25 +193,6 @@ fn a_session_ends_without_jobs_or_with_all_of_them() {
     assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");
 }
 
-#[test]
-fn a_job_launched_after_the_end_of_the_session_is_refused() {
-    let (mut root, job) = self::root();
-    let sent = receive_all(
-        &mut root,
-        job,
-        [FromLauncher::EndSession { kill: false }, FromLauncher::Launch(small_job(job).into())],
-    );
-    assert!(
-        matches!(
-            &sent[..2],
-            [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
-                if jobs.is_empty()
-        ),
-        "{sent:?}"
-    );
-    assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");
-}
-
 /// A session without jobs does not delay the end of an allocation.
 #[test]
 fn an_agent_that_must_end_leaves_when_its_jobs_have_ended() {

@@ -117,8 +117,8 @@ impl ChildStarts {
             } else if self.children.is_lost(child) {
                 begin.lost.push(child);
             } else {
-                let message = Control::SessionDown(SessionDown::Launch((*begin.spec).clone().into()));
-                cx.links.send_child(child, control_frame(id, &message));
+                let message = SessionDown::Launch((*begin.spec).clone().into());
+                cx.links.send_child(child, control_frame(id, &message.into()));
             }
         }
         if let Some(call) = self.steps.uncalled(cx, &begin) {
@@ -261,7 +261,7 @@ impl ChildStarts {
         steps::tell_jobs(cx, &tasks);
         for steps::FailedTask { agent, problem, .. } in tasks {
             match cx.tree.next_hop(AgentId(0), agent) {
-                _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem),
+                _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem, Vec::new()),
                 Hop::Child(child) if child == agent => self.losses.keep(agent, problem),
                 // The parent of the agent learns of the loss from the root's log.
                 Hop::Child(_) if cx.policy.survives_losses() => {
@@ -287,7 +287,7 @@ impl ChildStarts {
             if !cx.policy.survives_losses() && step.explains_loss_of(cx, child) {
                 self.forget_starting(cx, child);
             } else {
-                self.on_missing(cx, child, problem.clone());
+                self.on_missing(cx, child, problem.clone(), Vec::new());
             }
         }
         self.answer_askers(cx, |agent| agents.contains(&agent), None);
@@ -305,7 +305,9 @@ impl ChildStarts {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // The child could not dial this agent, which has no address, whichever agent starts the child.
-            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => self.on_missing(cx, agent, problem),
+            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => {
+                self.on_missing(cx, agent, problem, Vec::new())
+            }
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
@@ -327,7 +329,7 @@ impl ChildStarts {
     /// fulfil it; `None`: the host that was probed has answered, or is not probed any more.
     fn conclude(&mut self, cx: &mut Cx, Wish { agent, purpose, .. }: Wish, problem: Option<Problem>) {
         match (purpose, problem) {
-            (Purpose::Child, Some(problem)) => self.on_missing(cx, agent, problem),
+            (Purpose::Child, Some(problem)) => self.on_missing(cx, agent, problem, Vec::new()),
             (Purpose::Stead { branch, .. }, Some(problem)) => tell_not_started(cx, branch, agent, problem),
             (Purpose::Child | Purpose::Stead { .. }, None) => {}
             (Purpose::Probe { below }, problem) => self.on_probed(cx, below, agent, problem),
@@ -353,7 +355,7 @@ impl ChildStarts {
     /// asked.
     pub fn on_not_started(&mut self, cx: &mut Cx, MissingAgent { agent, problem }: MissingAgent) {
         if self.children.is_starting(agent) {
-            self.on_missing(cx, agent, problem);
+            self.on_missing(cx, agent, problem, Vec::new());
         } else if let Hop::Child(child) = cx.tree.next_hop(cx.me, agent) {
             tell_not_started(cx, child, agent, problem);
         }
@@ -403,7 +405,7 @@ impl ChildStarts {
         let below = unheard
             .map(|agent| MissingAgent { agent, problem: too_late(cx, self.steps.late_words(cx, agent)) })
             .collect();
-        self.on_missing_with(cx, child, problem, below);
+        self.on_missing(cx, child, problem, below);
     }
 
     /// When all jobs are ending, gives up agents whose shells were not called yet. Agents that are starting are given
@@ -466,12 +468,8 @@ impl ChildStarts {
         }
     }
 
-    fn on_missing(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
-        self.on_missing_with(cx, child, problem, Vec::new());
-    }
-
     /// Reports a missing child, with the agents in `below`, which are known to be missing too.
-    fn on_missing_with(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, below: Vec<MissingAgent>) {
+    fn on_missing(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, below: Vec<MissingAgent>) {
         if !self.children.is_starting(child) || !self.children.on_lost(child) {
             return;
         }

@@ -47,7 +47,6 @@ impl Bench {
         self.act(|child_starts, cx| child_starts.shell_calls.call_shells(cx, &no_snapshot))
     }
 
-    /// Calls a step for all agents.
     fn call_step(&mut self) -> Vec<Output> {
         self.act(|child_starts, cx| child_starts.call_step_for(cx, &no_snapshot, (0..15).map(AgentId).collect()))
     }
