@@ -62,48 +62,26 @@ pub enum Up {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Down {
     /// The answer to a node's request.
-    Answer {
-        node: NodeId,
-        id: u64,
-        answer: Answer,
-    },
+    Answer { node: NodeId, id: u64, answer: Answer },
     /// Some rank has registered for events: each node must report its ranks that end.
     Watched,
     /// An event, for the ranks of `to` that have registered for it.
-    Event {
-        code: Event,
-        from: Option<Rank>,
-        affected: Option<Rank>,
-        to: Set,
-        infos: Bytes,
-    },
+    Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
     /// Requests the list of the job's processes.
-    Procs {
-        query: u32,
-    },
+    Procs { query: u32 },
     /// A fence of the whole job has ended without a result.
-    Over {
-        epoch: Epoch,
-        status: Status,
-    },
-    Signal {
-        ranks: Vec<Rank>,
-        signal: i32,
-    },
+    Over { epoch: Epoch, status: Status },
+    /// Send a signal to these ranks.
+    Signal { ranks: Vec<Rank>, signal: i32 },
 }
 
 /// One node's contribution to a fence of some ranks, or to a group: the bytes of its block.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeContribution {
-    Fence {
-        data: Bytes,
-    },
+    /// The data of the node for a fence.
+    Fence { data: Bytes },
     /// A node's part of the construction of a group; the group's context is the smallest `context` of all nodes.
-    Group {
-        name: alloc::string::String,
-        context: u64,
-        data: Bytes,
-    },
+    Group { name: alloc::string::String, context: u64, data: Bytes },
     /// There will be no contribution, because a member on the node, or each of them, has ended.
     Gone,
 }

@@ -56,6 +56,7 @@ pub struct Open {
     /// The directory; `library`: the library to open. Both as in [`Begin`].
     pub dir: String,
     pub library: Option<String>,
+    /// The name of this node.
     pub host: String,
 }
 
@@ -65,6 +66,7 @@ pub struct Begin {
     pub nspace: String,
     /// Name of each node of the job; the position is the `NodeId`.
     pub nodes: Vec<String>,
+    /// The number of this node.
     pub node: NodeId,
     pub blocks: Vec<Block>,
     /// Programs in rank order.
@@ -81,6 +83,7 @@ pub struct Begin {
     pub oversubscribed: bool,
     /// Whether the ranks have listening sockets: the message `Endpoints` then follows, and is part of the job's data.
     pub has_endpoints: bool,
+    /// The agent of this node.
     pub agent: AgentId,
     /// How many ranks there may be in the run, if that is known.
     pub universe: Option<u32>,
@@ -119,6 +122,7 @@ pub enum ToServer {
     AreYouAlive,
 }
 
+/// The subject of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A rank has died or exited without finalizing.
@@ -139,50 +143,24 @@ pub enum FromServer {
         defaults: Vec<Vec<u8>>,
     },
     /// This node cannot serve PMIx. The text includes advice.
-    Failed {
-        problem: PmixProblem,
-    },
+    Failed { problem: PmixProblem },
     /// A local rank has called init.
-    Connected {
-        rank: Rank,
-    },
+    Connected { rank: Rank },
     /// A local rank has called finalize.
-    Finalized {
-        rank: Rank,
-    },
-    Abort {
-        rank: Rank,
-        code: i32,
-        message: String,
-    },
+    Finalized { rank: Rank },
+    /// A rank aborts the job.
+    Abort { rank: Rank, code: i32, message: String },
     /// A request, which is answered with the same `id`.
-    Ask {
-        id: u64,
-        ask: Ask,
-    },
+    Ask { id: u64, ask: Ask },
     /// The answer to `ModexWanted`.
-    Modex {
-        request: u64,
-        status: Status,
-        blob: Bytes,
-    },
+    Modex { request: u64, status: Status, blob: Bytes },
     /// A rank raises an event, for the ranks of `to`. Those on this node have already received it through the library.
-    Raise {
-        from: Rank,
-        code: Event,
-        affected: Option<Rank>,
-        to: Set,
-        infos: Bytes,
-    },
+    Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
     /// A local rank has registered for events: this node must be informed from now on when ranks of other nodes end.
     /// Sent at most once.
     Watch,
     /// Text from a local rank that is shown like the rank's own output, on stream 1 or 2.
-    Log {
-        rank: Rank,
-        stream: u16,
-        text: Vec<u8>,
-    },
+    Log { rank: Rank, stream: u16, text: Vec<u8> },
     /// The answer to `Open`; if the library cannot be opened, the answer is `Failed`.
     Opened,
     /// The answer to `AreYouAlive`.
@@ -272,6 +250,7 @@ pub enum ProcState {
     Gone(Option<u8>),
 }
 
+/// Errors for invalid messages.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PmixError {
     #[error("a message of {0} bytes, more than the limit of {MESSAGE_LEN_MAX}")]

@@ -177,56 +177,40 @@ pub enum SessionUp {
 /// A message from a launcher to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromLauncher {
+    /// Start a job.
     Launch(Box<JobSpec>),
     /// The result for a job that a rank has requested: its ranks run, or the reason why they do not.
     Spawned(Result<NewJob, String>),
 
     // The variants below exist only in standing sessions.
+    /// List the jobs.
     AskJobs,
     /// Choose the nodes of the launcher's job. The job counts as running on these nodes until it is launched or the
     /// launcher leaves.
     AskSeats(SeatRequest),
     /// List the nodes; with `revive`, restart the agents that are lost first.
-    AskNodes {
-        revive: bool,
-    },
+    AskNodes { revive: bool },
     /// Send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the requester.
-    KillJob {
-        job: JobId,
-        signal: Option<i32>,
-        by: String,
-    },
+    KillJob { job: JobId, signal: Option<i32>, by: String },
     /// End the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
     /// prevent the end, then `Decided`. Once it is granted, further launches are refused.
-    EndSession {
-        kill: bool,
-    },
+    EndSession { kill: bool },
     /// Report where the ranks of this job wait. The answers are those of the job to `StallAsk` and `StackAsk`, or
     /// `Decided` with an error.
-    Why {
-        job: JobId,
-    },
+    Why { job: JobId },
 }
 
 /// A message from the root to a launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
+    /// The job has ended.
     Ended(Ended),
     /// A rank of the job requests new processes; if the launcher starts them, they are job `job`.
-    Spawn {
-        job: JobId,
-        from: Rank,
-        request: Box<SpawnRequest>,
-    },
+    Spawn { job: JobId, from: Rank, request: Box<SpawnRequest> },
     /// The agents of the hosts that the job adds, in the order of its node list.
-    Added {
-        agents: Vec<AgentId>,
-    },
+    Added { agents: Vec<AgentId> },
     /// Ranks of these jobs have connected, so that a failure of one ends all of them; or they have disconnected.
-    Together {
-        jobs: Vec<JobId>,
-        connected: bool,
-    },
+    Together { jobs: Vec<JobId>, connected: bool },
 
     // The variants below exist only in standing sessions.
     /// The first message that the launcher receives.
@@ -234,6 +218,7 @@ pub enum ToLauncher {
     /// `Ok`: a request without an answer of its own is done, or in progress. `Err`: a request was refused, for this
     /// reason.
     Decided(Result<(), String>),
+    /// The jobs of the session.
     JobList(Vec<JobEntry>),
     /// The chosen nodes, in the order in which ranks are placed on them.
     Seats(Vec<AgentId>),

@@ -26,6 +26,7 @@ const USUAL_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// A rank's request for processes.
 pub struct Request {
+    /// The job of the rank that asks.
     pub by: JobId,
     pub from: Rank,
     pub request: SpawnRequest,
@@ -33,13 +34,12 @@ pub struct Request {
 
 /// What the launcher has to do for a request.
 pub enum Step {
+    /// Read these host files.
     ReadHostFiles(Vec<Vec<u8>>),
+    /// Launch this job.
     Launch(Box<JobSpec>),
     /// Tell the rank that its request is refused, and why.
-    Refuse {
-        request: Request,
-        problem: String,
-    },
+    Refuse { request: Request, problem: String },
 }
 
 pub struct Requests {
@@ -80,6 +80,7 @@ impl Requests {
         Some(self.describe(family, child, request, files))
     }
 
+    /// Creates a job from a request.
     fn describe(&mut self, family: &JobFamily, child: JobId, request: Request, host_files: &HostFiles) -> Step {
         self.children += 1;
         let names = (child, nspace(&self.nspace, self.children));

@@ -26,20 +26,15 @@ pub enum Phase {
     /// The process waits for the addresses of all ranks.
     Held,
     /// The process must be ready by `until`.
-    Starting {
-        until: Instant,
-    },
+    Starting { until: Instant },
+    /// The process serves the ranks.
     Serving,
     /// No local rank is left; the ranks' data is being fetched from the process.
     Emptying,
     /// The process was told to exit, and must have exited by `until`.
-    Ending {
-        until: Instant,
-    },
+    Ending { until: Instant },
     /// The process was killed; its end is awaited until `until`.
-    Killed {
-        until: Instant,
-    },
+    Killed { until: Instant },
     /// The process has ended, or its end is no longer awaited.
     Gone,
 }
@@ -49,20 +44,15 @@ pub enum Event {
     /// The process is started before the addresses of the ranks are known.
     Hold,
     /// The process has all that it needs, and must be ready by `until`.
-    Start {
-        until: Instant,
-    },
+    Start { until: Instant },
+    /// The process reports that it is ready.
     Ready,
     /// No local rank is left.
     RanksGone,
     /// The process is told to exit, and must have exited by `until`.
-    End {
-        until: Instant,
-    },
+    End { until: Instant },
     /// The process is killed, and its end is awaited until `until`.
-    Kill {
-        until: Instant,
-    },
+    Kill { until: Instant },
     /// The process has ended, or its end is no longer awaited.
     Gone,
 }

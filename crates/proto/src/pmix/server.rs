@@ -52,17 +52,15 @@ pub enum ServerNews {
 /// What the PMIx service of a job requests of the job's other parts.
 #[derive(Debug)]
 pub enum Asked {
+    /// A local rank has connected.
     Connected(LocalRank),
     /// A local rank has called finalize.
     Finalized(LocalRank),
     /// A request about names or other jobs, for the root. `id`: the number of the server's request.
-    Name {
-        from: Rank,
-        id: u64,
-        ask: names::Ask,
-    },
+    Name { from: Rank, id: u64, ask: names::Ask },
     /// The server process has ended, and no ended rank will still finalize with it.
     Gone,
+    /// A request to the job itself.
     OfJob(AskedOfJob),
 }
 
@@ -402,6 +400,7 @@ fn variables(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
     env.iter().filter(is_for_it).cloned().collect()
 }
 
+/// What a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waits {
     /// A fence of the whole job, with this epoch.
@@ -496,6 +495,7 @@ impl Pulse {
         (self.next_at, self.asked_at) = (Some(now + PMIX_PULSE_NS), None);
     }
 
+    /// Ends the questions.
     pub fn end(&mut self) {
         *self = Pulse::default();
     }

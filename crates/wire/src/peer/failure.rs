@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub node: NodeId,
+    /// Name of the node.
     pub host: String,
     pub rank: Option<Rank>,
     pub pid: Option<u32>,
@@ -41,88 +42,45 @@ pub enum Cause {
     /// The rank exited with this exit code, which is not 0.
     Exited(u8),
     /// The rank was killed by this signal.
-    Signalled {
-        signal: i32,
-        core_dumped: bool,
-    },
+    Signalled { signal: i32, core_dumped: bool },
     /// The program could not be started.
     Spawn(SpawnError),
     /// The rank called PMI abort.
-    Aborted {
-        code: i32,
-        message: String,
-    },
+    Aborted { code: i32, message: String },
     /// Other ranks wait in a fence that this rank can no longer enter.
-    LeftFence {
-        epoch: Epoch,
-        collective: Collective,
-        exit: Option<u8>,
-        finalized: bool,
-        waiting: u32,
-    },
+    LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
     /// The rank exited with code 0 without finalize; other ranks may wait for it forever. `initialised`: whether it had
     /// called init.
-    NotFinalized {
-        initialised: bool,
-    },
+    NotFinalized { initialised: bool },
     /// The rank's PMI requests broke the protocol.
-    Pmi {
-        problem: String,
-    },
+    Pmi { problem: String },
     /// Agents could not be started or did not link; the list is complete.
-    AgentsMissing {
-        missing: Vec<MissingAgent>,
-    },
+    AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
-    AgentLost {
-        agent: AgentId,
-        problem: Problem,
-    },
+    AgentLost { agent: AgentId, problem: Problem },
     /// Frames that this agent, on node `host`, sent outside the tree cannot be put in order.
-    NoDirectLink {
-        agent: AgentId,
-        host: String,
-        problem: String,
-    },
+    NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that starts the ranks of a node has ended. `problem`: the error that it reported; `None`: it was
     /// killed.
-    KeeperLost {
-        problem: Option<SpawnError>,
-    },
+    KeeperLost { problem: Option<SpawnError> },
     /// The job has exceeded its time limit.
-    TimedOut {
-        after_ns: u64,
-    },
+    TimedOut { after_ns: u64 },
     /// The user ended the job.
-    Interrupted {
-        signal: i32,
-    },
+    Interrupted { signal: i32 },
     /// The launcher itself failed (for example a full disk for `--output-dir`).
-    Launcher {
-        problem: String,
-    },
+    Launcher { problem: String },
     /// Other ranks wait in a group's barrier that this rank can no longer enter: it has called PMI finalize, or has
     /// ended.
-    LeftGroup {
-        group: String,
-        exit: Option<u8>,
-    },
+    LeftGroup { group: String, exit: Option<u8> },
     /// The PMIx server process of a node could not start, died, or violated the protocol; or nodes opened incompatible
     /// libraries.
-    PmixServer {
-        problem: PmixProblem,
-    },
+    PmixServer { problem: PmixProblem },
     /// The batch system told a node's agent to end, by this signal.
-    ToldToEnd {
-        signal: i32,
-    },
+    ToldToEnd { signal: i32 },
     /// The job was ended by a request; `by`: who made the request.
-    Killed {
-        by: String,
-    },
-    SessionEnded {
-        reason: String,
-    },
+    Killed { by: String },
+    /// The session is being ended.
+    SessionEnded { reason: String },
     /// The kernel killed the rank because memory ran out.
     OutOfMemory,
     /// The rank exited with this code, which is not 0, after PMI finalize: the other ranks continue.
@@ -157,6 +115,7 @@ impl Cause {
         }
     }
 
+    /// Whether a failure of this cause ends the job.
     pub fn ends_job(&self) -> bool {
         !matches!(self, Cause::ExitedLate(_))
     }
@@ -219,6 +178,7 @@ pub fn remedy(errno: i32) -> Option<&'static str> {
 }
 
 impl SpawnStep {
+    /// The step in words, for messages.
     pub fn words(self) -> &'static str {
         match self {
             SpawnStep::Bind => "finding the processors to bind ranks to",

@@ -21,11 +21,8 @@ struct Child {
 enum State {
     /// The link must be up by `until`. `suspect_at`: when the agents below the child should be probed; `None`: the
     /// probes have begun. `delegated`: an ancestor starts the child instead of this agent.
-    Starting {
-        until: Instant,
-        suspect_at: Option<Instant>,
-        delegated: bool,
-    },
+    Starting { until: Instant, suspect_at: Option<Instant>, delegated: bool },
+    /// The child is linked.
     Up,
     /// The child is not coming, or its link broke.
     Lost,

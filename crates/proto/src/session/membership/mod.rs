@@ -348,14 +348,11 @@ pub struct Unfit;
 /// What a decision of the root, which this agent has recorded, means to the agent's other parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum News {
+    /// Agents were lost.
     Lost(Vec<AgentId>),
     /// Agents are started again. `own`: the ones that this agent starts; `are_below`: whether some are in its
     /// subtree.
-    Returned {
-        agents: Vec<AgentId>,
-        own: Vec<AgentId>,
-        are_below: bool,
-    },
+    Returned { agents: Vec<AgentId>, own: Vec<AgentId>, are_below: bool },
     /// The root counts this agent as lost: it must exit.
     Dismissed,
 }

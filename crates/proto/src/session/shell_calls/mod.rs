@@ -42,23 +42,15 @@ pub struct Wish {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Purpose {
+    /// Starts a child of this agent.
     Child,
     /// Starts an agent below `branch` (a child of this agent) on behalf of that agent's parent; `parent`: the addresses
     /// of the parent.
-    Stead {
-        branch: AgentId,
-        parent: Vec<String>,
-        snapshot: Box<SessionSnapshot>,
-    },
+    Stead { branch: AgentId, parent: Vec<String>, snapshot: Box<SessionSnapshot> },
     /// Starts nothing: probes a host below the child `below`, because that child is missing or slow.
-    Probe {
-        below: AgentId,
-    },
+    Probe { below: AgentId },
     /// Starts nothing: probes a host for `asker`, in the subtree of `branch`.
-    ProbeFor {
-        branch: AgentId,
-        asker: AgentId,
-    },
+    ProbeFor { branch: AgentId, asker: AgentId },
 }
 
 impl Purpose {
@@ -70,10 +62,12 @@ impl Purpose {
 /// What the agent has to do after a remote shell has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
+    /// Nothing to do.
     Nothing,
     /// The shell will be called again; the note is for the user.
     Again(Option<Note>),
     Lost(Wish, Problem),
+    /// A probe was answered.
     Reached(Wish),
 }
 
@@ -95,6 +89,7 @@ struct Call {
     wish: Wish,
     how: How,
     attempt: u32,
+    /// Whether the program was sent to the host.
     sent: bool,
     /// The error message of the last call that failed because the host was busy.
     busy: Option<String>,
@@ -214,6 +209,7 @@ impl ShellCalls {
         self.calls.retain(|_, (call, state)| *state != State::Linked || call.wish.agent != agent);
     }
 
+    /// A shell could not be called.
     pub fn on_failed(&mut self, shell: ShellId, problem: Problem) -> Outcome {
         match self.calls.remove(&shell) {
             Some((call, State::Running)) => Outcome::Lost(call.wish, problem),
