@@ -11,14 +11,12 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use block::{block_ranks, end_node};
 use core::ops::Range;
 use thiserror::Error;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::Block;
 use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
 
-mod block;
 mod text;
 
 /// Why blocks do not form a valid placement.
@@ -57,13 +55,13 @@ impl Mapping {
             if block.nodes == 0 || block.ppn == 0 {
                 return Err(MappingError::EmptyBlock { block: index });
             }
-            let end = end_node(block);
+            let end = block.end_node();
             if end > u64::from(node_count) {
                 return Err(MappingError::NodeOutOfRange { block: index, node: end - 1, node_count });
             }
             starts.push(round_ranks);
             // Values above the job size no longer matter; saturating addition keeps them ordered.
-            round_ranks = round_ranks.saturating_add(block_ranks(block));
+            round_ranks = round_ranks.saturating_add(block.ranks());
             disjoint &= u64::from(block.first_node) >= next_node;
             next_node = end;
         }
@@ -129,7 +127,6 @@ impl Mapping {
         runs.next().is_none().then_some(run)
     }
 
-    /// Number of ranks on a node.
     pub fn local_size(&self, node: NodeId) -> u32 {
         let Some(rounds) = u64::from(self.job_size).checked_div(self.round_ranks) else { return 0 };
         let rest = u64::from(self.job_size) % self.round_ranks;
@@ -169,8 +166,8 @@ impl Mapping {
         };
         for (block, &start) in self.blocks.iter().zip(&self.starts) {
             let (first, ppn) = (u64::from(block.first_node), u64::from(block.ppn));
-            add(first, end_node(block), rounds * ppn);
-            let left = rest.saturating_sub(start).min(block_ranks(block));
+            add(first, block.end_node(), rounds * ppn);
+            let left = rest.saturating_sub(start).min(block.ranks());
             let full = left / ppn;
             add(first, first + full, ppn);
             if left % ppn > 0 {
@@ -189,7 +186,7 @@ impl Mapping {
 }
 
 fn holds(block: &Block, node: NodeId) -> bool {
-    block.first_node <= node.0 && u64::from(node.0) < end_node(block)
+    block.first_node <= node.0 && u64::from(node.0) < block.end_node()
 }
 
 /// The number of ranks that one pass over `blocks` assigns to a node.
@@ -241,11 +238,11 @@ pub fn by_ppn(nodes: u32, ppn: u32, job_size: u32) -> Vec<Block> {
     }
 }
 
-/// Appends a node to a list of blocks, extending the last block if possible.
-fn push_run(blocks: &mut Vec<Block>, node: u32, ppn: u32) {
+/// Appends a node with `ppn` ranks to a list of blocks, extending the last block if possible.
+pub fn push_run(blocks: &mut Vec<Block>, node: u32, ppn: u32) {
     match blocks.last_mut() {
         _ if ppn == 0 => {}
-        Some(last) if last.ppn == ppn && end_node(last) == u64::from(node) => last.nodes += 1,
+        Some(last) if last.ppn == ppn && last.end_node() == u64::from(node) => last.nodes += 1,
         _ => blocks.push(Block { first_node: node, nodes: 1, ppn }),
     }
 }

@@ -203,7 +203,6 @@ impl RingScan {
     }
 }
 
-/// The tag of all messages of a ring.
 const TAG: Tag = Tag { collective: Collective::Ring, form: Form::Data };
 
 /// The surroundings of each element of `ups`, which follow one another in the ring; `outer`: the surroundings of all of

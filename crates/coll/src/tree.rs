@@ -163,7 +163,6 @@ impl Tree {
     }
 }
 
-/// Iterator over a subtree.
 pub struct Subtree {
     tree: Tree,
     level: Range<u32>,

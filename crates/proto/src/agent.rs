@@ -315,7 +315,7 @@ impl Agent {
             }
             SessionUp::TransportLooked { missing } => session.agreement.on_looked(cx, branch, missing),
             SessionUp::ClockAsk { asked_ns } => {
-                cx.child(branch, Control::SessionDown(SessionDown::ClockTell { asked_ns, told_ns: cx.now.0 }));
+                cx.child(branch, SessionDown::ClockTell { asked_ns, told_ns: cx.now.0 });
             }
             SessionUp::Here(agents) if survives => session.on_here(branch, agents),
             SessionUp::RankPorts(report) if survives => {

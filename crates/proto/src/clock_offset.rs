@@ -66,7 +66,6 @@ impl ClockOffset {
         (self.rounds <= ROUNDS).then_some(Control::SessionUp(SessionUp::ClockAsk { asked_ns: now.0 }))
     }
 
-    /// Whether the offset is known.
     pub fn is_known(&self) -> bool {
         self.best.is_some()
     }

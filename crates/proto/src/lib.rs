@@ -44,7 +44,6 @@ mod store;
 pub use store::fuzzing;
 #[cfg(test)]
 mod testing;
-mod text;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig, Holds};

@@ -13,7 +13,6 @@ use wireup_wire::shared::rows::{ARENA_SLOTS, Layout};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShareId(pub u32);
 
-/// The contents of a piece of memory.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
     /// Bytes that never change.
@@ -36,7 +35,6 @@ pub struct Array {
 pub enum Values {
     /// The values of several ranks concatenated, as in `wireup_wire::values`.
     InOrder(Vec<Bytes>),
-    /// One value per rank.
     ByRank(Vec<Bytes>),
 }
 

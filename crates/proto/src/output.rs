@@ -100,7 +100,6 @@ pub struct OutputStream {
     waiting: VecDeque<(Instant, LocalRank)>,
     /// Complete lines that are sent together in one chunk.
     batch: BytesMut,
-    /// Total bytes of all partial lines.
     partial_bytes: usize,
 }
 
@@ -302,7 +301,6 @@ impl OutputStream {
         std::mem::take(&mut line.partial)
     }
 
-    /// Sends whole lines.
     fn emit_lines(&mut self, rank: Rank, lines: Bytes) {
         if !self.style.label && lines.len() <= STDIO_CHUNK_MAX {
             return match self.batch.is_empty() {
@@ -361,6 +359,16 @@ mod tests {
 
     fn style(label: bool) -> Style {
         Style { label, job: None, split: false, whole_lines_only: true }
+    }
+
+    /// The stream of one rank, whose partial lines may be prompts.
+    fn with_prompts(label: bool) -> OutputStream {
+        OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(label) }, 1)
+    }
+
+    /// Rank 0 writes at time `at`; a partial line may be a prompt.
+    fn write(stream: &mut OutputStream, at: Instant, bytes: impl Into<Bytes>) {
+        stream.on_bytes(at, LocalRank(0), Rank(0), &bytes.into(), true);
     }
 
     fn drain(stream: &mut OutputStream) -> Vec<u8> {
@@ -436,13 +444,10 @@ mod tests {
 
     #[test]
     fn a_recent_partial_line_is_not_shown_because_of_an_older_one() {
-        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
-        let write = |stream: &mut OutputStream, at, text: &'static str| {
-            stream.on_bytes(Instant(at), LocalRank(0), Rank(0), &Bytes::from_static(text.as_bytes()), true);
-        };
-        write(&mut stream, 0, "first ");
+        let mut stream = with_prompts(false);
+        write(&mut stream, Instant(0), "first ");
         let due = stream.deadline().expect("it may be a prompt");
-        write(&mut stream, due.0 - 1, "line\nsecond ");
+        write(&mut stream, Instant(due.0 - 1), "line\nsecond ");
         assert_eq!(drain(&mut stream), b"first line\n");
         stream.on_tick(due, |_| Rank(0));
         assert_eq!(drain(&mut stream), b"", "the second line is a nanosecond old");
@@ -454,10 +459,9 @@ mod tests {
 
     #[test]
     fn a_line_is_not_taken_for_a_prompt_while_nobody_reads() {
-        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
-        let written = Bytes::from(vec![b'\n'; STDIO_WINDOW_BYTES + 1]);
-        stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &written, true);
-        stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &Bytes::from_static(b"half a "), true);
+        let mut stream = with_prompts(false);
+        write(&mut stream, Instant(0), vec![b'\n'; STDIO_WINDOW_BYTES + 1]);
+        write(&mut stream, Instant(0), "half a ");
         while stream.poll_ready().is_some() {}
         assert!(!stream.is_empty(), "the credit is used up");
         let due = stream.deadline().expect("it may be a prompt");
@@ -472,18 +476,15 @@ mod tests {
 
     #[test]
     fn a_long_line_is_not_taken_for_a_prompt() {
-        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
-        let write = |stream: &mut OutputStream, bytes: usize| {
-            stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &Bytes::from(vec![b'x'; bytes]), true);
-        };
-        write(&mut stream, 100);
+        let mut stream = with_prompts(false);
+        write(&mut stream, Instant(0), vec![b'x'; 100]);
         let due = stream.deadline().expect("it may be a prompt");
-        write(&mut stream, SHORT_LINE_BYTES);
+        write(&mut stream, Instant(0), vec![b'x'; SHORT_LINE_BYTES]);
         stream.on_tick(due, |_| Rank(0));
         assert!(stream.poll_ready().is_none(), "it waits for its end");
-        write(&mut stream, LINE_PART_BYTES);
+        write(&mut stream, Instant(0), vec![b'x'; LINE_PART_BYTES]);
         assert!(stream.poll_ready().is_some_and(|ready| ready.next == Next::Rest));
-        write(&mut stream, 10);
+        write(&mut stream, Instant(0), vec![b'x'; 10]);
         assert_eq!(stream.deadline(), None, "the rest of a long line is no prompt");
     }
 
@@ -501,14 +502,14 @@ mod tests {
 
     #[test]
     fn a_partial_line_is_shown_after_a_delay() {
-        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(true) }, 1);
-        stream.on_bytes(Instant(5), LocalRank(0), Rank(0), &Bytes::from_static(b"name? "), true);
+        let mut stream = with_prompts(true);
+        write(&mut stream, Instant(5), "name? ");
         assert!(stream.poll_ready().is_none());
         let due = stream.deadline().expect("a prompt waits");
         stream.on_tick(due, |_| Rank(0));
         let ready = stream.poll_ready().expect("the prompt is shown");
         assert_eq!((ready.arg, ready.next, &ready.bytes[..]), (0, Next::Answer, &b"name? "[..]));
-        stream.on_bytes(due, LocalRank(0), Rank(0), &Bytes::from_static(b"ok\nnext\n"), true);
+        write(&mut stream, due, "ok\nnext\n");
         let ready = stream.poll_ready().expect("the rest of the line");
         assert_eq!((ready.arg, &ready.bytes[..]), (0, &b"ok\n"[..]));
         assert_eq!(drain(&mut stream), b"[0] next\n");

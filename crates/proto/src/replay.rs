@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use wireup_wire::job::JobSpec;
 
-/// One entry of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Recorded {
     /// The driver has called [`Agent::begin`], because the session is a standing one.
@@ -26,9 +25,7 @@ pub enum Recorded {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplayReport {
     pub inputs: u64,
-    /// The digest of all outputs, in order.
     pub digest: OutputDigest,
-    /// Whether the agent exited.
     pub left: bool,
     /// The number of entries after which the outputs first differed from the recording.
     pub differs_after: Option<u64>,

@@ -21,7 +21,6 @@ pub enum Between {
     Have { name: Bytes, cards: Vec<Card> },
 }
 
-/// The address of a rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Card {
     pub rank: Rank,

@@ -91,10 +91,5 @@ mod tests {
             left.extend_from_slice(&right);
             prop_assert_eq!(pairs(&left), Ok(input));
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = pairs(&bytes);
-        }
     }
 }

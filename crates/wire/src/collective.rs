@@ -10,7 +10,6 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A collective operation of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Collective {

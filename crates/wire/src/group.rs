@@ -41,7 +41,6 @@ const GATHERS: u8 = 16;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Members {
-    /// All ranks of the job.
     World,
     /// All ranks of the caller's node.
     Node,

@@ -77,7 +77,6 @@ pub struct Joined {
     pub jobs: Vec<OtherJob>,
 }
 
-/// The answer to [`Fetch`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetched {
     pub blob: Bytes,

@@ -19,6 +19,18 @@ pub struct Block {
     pub ppn: u32,
 }
 
+impl Block {
+    /// Number of ranks that the block places when the list of blocks is applied once.
+    pub fn ranks(&self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.ppn)
+    }
+
+    /// The number of the node after the last one of the block.
+    pub fn end_node(&self) -> u64 {
+        u64::from(self.first_node) + u64::from(self.nodes)
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobSpec {
     pub job: JobId,
@@ -113,7 +125,6 @@ pub enum BindTo {
 /// A part of a node's processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Object {
-    /// A hardware thread.
     Thread,
     Core,
     /// All hardware threads that share an L1 cache; for `L2` and `L3`, an L2 or L3 cache.
@@ -349,7 +360,6 @@ pub enum Framework {
     TorchRoutable,
     /// JAX: `jax.distributed.initialize()` without arguments.
     Jax,
-    /// DeepSpeed: `deepspeed`.
     DeepSpeed,
 }
 
@@ -404,7 +414,6 @@ pub struct Limit {
 /// The resource limits that are sent with a job. Limits that count all processes of the user together are not included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Resource {
-    /// Open files.
     Nofile,
     /// Size of a core file (bytes).
     Core,
@@ -442,7 +451,6 @@ impl JobSpec {
         self.spawned.as_ref().map(|_| self.job)
     }
 
-    /// Number of ranks of the job.
     pub fn job_size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
     }

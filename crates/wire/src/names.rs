@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A request of a rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// Publish all of the items, or none.
@@ -109,7 +108,6 @@ pub enum Answer {
     Order(Order),
 }
 
-/// A job that a rank has asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewJob {
     pub nspace: String,

@@ -93,7 +93,6 @@ pub struct SessionSpec {
     pub standing: Option<Standing>,
 }
 
-/// The links between agents.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LinkOptions {
     /// A link that is silent for this long is lost (ns).
@@ -153,7 +152,6 @@ pub enum Role {
 /// What an agent that has lost its parent presents to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Rejoin {
-    /// The agent's incarnation.
     pub incarnation: u32,
     /// The length of the prefix of the root's log that the agent has.
     pub at: u32,
@@ -165,7 +163,6 @@ pub struct Gone {
     /// The ancestor that observed the end.
     pub by: AgentId,
     pub agent: AgentId,
-    /// The incarnation that is gone.
     pub incarnation: u32,
     pub problem: Problem,
 }

@@ -404,13 +404,6 @@ mod tests {
             }
             prop_assert_eq!(seen, messages());
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_unpacker(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut unpacker = Unpacker::default();
-            unpacker.push(&bytes);
-            while let Ok(Some(_)) = unpacker.next::<FromServer>() {}
-        }
     }
 
     fn fenced(blocks: Vec<Bytes>) -> ToServer {

@@ -30,7 +30,6 @@ pub enum Status {
     Library(i32),
 }
 
-/// Ranks of a job.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Set {
     All,
@@ -55,7 +54,6 @@ pub struct Wanted {
     /// The key that the data must contain: if the rank has committed other data only, the request waits. `None`:
     /// whatever it has committed.
     pub key: Option<String>,
-    /// The client's timeout.
     pub timeout_s: Option<u32>,
 }
 

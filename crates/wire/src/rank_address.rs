@@ -60,7 +60,6 @@ pub fn host(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|host| u64::from_le_bytes(*host))
 }
 
-/// The port of an address.
 pub fn port(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?))
 }

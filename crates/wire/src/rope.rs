@@ -34,7 +34,6 @@ impl Default for Node {
 }
 
 impl Rope {
-    /// Concatenates the parts.
     pub fn join(parts: impl IntoIterator<Item = Rope>) -> Rope {
         let mut parts: Vec<Rope> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         if parts.len() <= 1 {

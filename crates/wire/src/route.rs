@@ -62,7 +62,6 @@ pub struct Incarnations {
     pub from: u32,
 }
 
-/// A routed message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Routed {
     pub to: AgentId,

@@ -19,7 +19,6 @@ pub const VARIABLE: &str = "WIREUP_AGENT";
 pub const LOCAL_RANK_VARIABLE: &str = "WIREUP_LOCAL_RANK";
 /// Longest name of a library (bytes).
 pub const NAME_LEN_MAX: usize = 30;
-/// Length of the longest [`Hello`].
 pub const HELLO_LEN_MAX: usize = 10 + NAME_LEN_MAX;
 
 const MAGIC: &[u8; 4] = b"wu1 ";

@@ -47,7 +47,6 @@ pub struct Welcome {
     pub nodes: Vec<NodeState>,
 }
 
-/// One node of a session.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NodeState {
     pub host: String,

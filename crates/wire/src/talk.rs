@@ -44,6 +44,18 @@ pub enum Control {
     Note(Note),
 }
 
+macro_rules! into_control {
+    ($($conversation:ident),*) => {
+        $(impl From<$conversation> for Control {
+            fn from(message: $conversation) -> Control {
+                Control::$conversation(message)
+            }
+        })*
+    };
+}
+
+into_control!(JobDown, JobUp, SessionDown, SessionUp, FromLauncher, ToLauncher, Note);
+
 /// A message about a job, down the job's tree. The launcher sends `Signal`, `Resize`, `Kill`, `StallAsk` and `StackAsk`
 /// to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -271,7 +271,6 @@ impl<'a> Fields<'a> {
 }
 
 impl Reply {
-    /// Encodes the reply for the client.
     pub fn encode(&self) -> Bytes {
         let mut bytes = Vec::new();
         match self {

@@ -137,19 +137,5 @@ mod tests {
             let seen: Result<Vec<_>, _> = values(&bytes).map(|value| value.map(<[u8]>::to_vec)).collect();
             prop_assert_eq!(seen, Ok(input));
         }
-
-        #[test]
-        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let _ = values(&bytes).count();
-        }
-
-        #[test]
-        fn decoded_values_encode_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let mut again = Vec::new();
-            for value in values(&bytes).flatten() {
-                push(&mut again, value);
-            }
-            prop_assert!(bytes.starts_with(&again));
-        }
     }
 }

@@ -1,8 +1,16 @@
-//! Replays the stored corpus of the fuzz targets with the stable toolchain.
+//! Gives the decoders of the fuzz targets their stored corpus, and any bytes, with the stable toolchain.
 
 mod decoders;
 
+use proptest::prelude::*;
 use std::path::Path;
+
+proptest! {
+    #[test]
+    fn any_bytes_pass_every_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        decoders::DECODERS.iter().for_each(|(_, decoder)| decoder(&bytes));
+    }
+}
 
 #[test]
 fn every_corpus_file_passes_its_decoder() {

@@ -123,7 +123,6 @@ impl Bruck {
         Rope::join(first)
     }
 
-    /// Number of blocks in a message of `round`.
     fn blocks_in(&self, round: usize) -> usize {
         let distance = self.distance(round);
         distance.min(self.n - distance) as usize

@@ -28,7 +28,6 @@ pub struct Rules {
     pub collect_max: Option<u64>,
 }
 
-/// The sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     Parent(Tag),
@@ -37,7 +36,6 @@ pub enum Sender {
     Peer(u32, RoundTag),
 }
 
-/// The receiver of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     Parent(Tag),

@@ -7,7 +7,6 @@ use wireup_wire::block;
 use wireup_wire::collective::Algorithm;
 use wireup_wire::rope::Rope;
 
-/// A message to another peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     pub to: u32,

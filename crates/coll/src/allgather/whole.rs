@@ -244,10 +244,8 @@ impl Allgather {
     }
 }
 
-/// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum SubtreePart {
-    /// The blocks of the subtree.
     Data(Rope),
     /// The number of bytes of the subtree's blocks.
     Size(u64),
@@ -344,11 +342,6 @@ impl TreeGather {
         !self.own
     }
 
-    /// The children whose subtrees are not complete.
-    fn missing_children(&self) -> impl Iterator<Item = usize> + '_ {
-        self.children.iter().enumerate().filter(|(_, arrived)| !**arrived).map(|(index, _)| index)
-    }
-
     fn add(&mut self, part: SubtreePart) -> Option<SubtreePart> {
         self.size = self.size.saturating_add(part.size());
         match part {
@@ -359,7 +352,7 @@ impl TreeGather {
             }
             SubtreePart::Data(_) | SubtreePart::Size(_) => self.data = None,
         }
-        if self.own_missing() || self.missing_children().next().is_some() {
+        if self.own_missing() || self.children.contains(&false) {
             return None;
         }
         Some(self.data.take().map_or(SubtreePart::Size(self.size), |data| SubtreePart::Data(Rope::join(data))))
@@ -373,25 +366,6 @@ mod tests {
 
     fn data(bytes: &'static [u8]) -> SubtreePart {
         SubtreePart::Data(Bytes::from_static(bytes).into())
-    }
-
-    #[test]
-    fn small_parts_are_joined() {
-        let mut peer = TreeGather::new(2, 3);
-        assert_eq!(peer.child(1, data(b"c")), Ok(None));
-        assert_eq!(peer.missing_children().collect::<Vec<_>>(), [0]);
-        assert!(peer.own_missing());
-        assert_eq!(peer.own(data(b"a")), Ok(None));
-        assert_eq!(peer.child(0, data(b"b")), Ok(Some(data(b"cab"))));
-    }
-
-    #[test]
-    fn a_second_contribution_is_refused() {
-        let mut peer = TreeGather::new(1, usize::MAX);
-        assert_eq!(peer.own(data(b"a")), Ok(None));
-        assert_eq!(peer.own(data(b"a")), Err(Refused::OwnTwice));
-        assert_eq!(peer.child(0, SubtreePart::Size(1)), Ok(Some(SubtreePart::Size(2))));
-        assert_eq!(peer.child(0, data(b"b")), Err(Refused::ChildTwice(0)));
     }
 
     #[test]

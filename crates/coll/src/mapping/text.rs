@@ -4,7 +4,6 @@
 //! in the text as it is, without the wrap-around that MPICH's readers apply. A text that is too long for a value in
 //! this form is written with one round, which MPICH repeats.
 
-use super::block::{block_ranks, end_node};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
@@ -36,7 +35,7 @@ pub fn all_rounds(blocks: &[Block], job_size: u32, len_max: usize) -> Option<Vec
 
 /// The text with one round; `None` if the reader would not repeat it from its first block, which must start at node 0.
 pub fn one_round(blocks: &[Block], job_size: u32) -> Option<Vec<u8>> {
-    let round_ranks = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block_ranks(block)));
+    let round_ranks = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block.ranks()));
     let starts_over = u64::from(job_size) > round_ranks;
     let mut joined = Vec::new();
     needed(blocks, job_size).iter().for_each(|block| push(&mut joined, *block));
@@ -57,7 +56,7 @@ fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
     let mut placed = 0u64;
     let used = blocks.iter().take_while(|block| {
         let more = placed < u64::from(job_size);
-        placed = placed.saturating_add(block_ranks(block));
+        placed = placed.saturating_add(block.ranks());
         more
     });
     &blocks[..used.count()]
@@ -67,7 +66,7 @@ fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
 fn push(joined: &mut Vec<Block>, block: Block) {
     match joined.last_mut() {
         _ if block.nodes == 0 || block.ppn == 0 => {}
-        Some(last) if last.ppn == block.ppn && end_node(last) == u64::from(block.first_node) => {
+        Some(last) if last.ppn == block.ppn && last.end_node() == u64::from(block.first_node) => {
             last.nodes += block.nodes;
         }
         Some(last) if (last.nodes, block.nodes) == (1, 1) && last.first_node == block.first_node => {

@@ -5,7 +5,6 @@ use alloc::format;
 use proptest::prelude::*;
 use wireup_wire::collective::{Algorithm, RoundTag};
 
-/// A peer: its processes and its children.
 #[derive(Clone, Debug)]
 struct Peer {
     local_size: usize,

@@ -1,17 +1,14 @@
 //! How an agent reacts to its driver and its neighbours; one file per part.
 
 mod added;
-mod addresses;
 mod direct;
-mod ended_shells;
 mod fences;
 mod groups;
 mod launchers;
 mod losses;
-mod memory;
+mod own_client;
 mod pmix;
 mod random_direct;
-mod secondary_clients;
 mod standing;
 mod starting;
 mod step;

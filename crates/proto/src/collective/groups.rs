@@ -50,7 +50,6 @@ const MARKS_MAX: usize = 256;
 /// A member that will not enter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// A rank of this node.
     Here(Departed),
     /// A member in the subtree of the child with this index. No rank is left in that subtree.
     Below(usize),

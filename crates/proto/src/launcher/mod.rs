@@ -83,7 +83,6 @@ pub struct Launcher {
     result: Ended,
 }
 
-/// The user's time limit.
 #[derive(Clone, Copy)]
 struct TimeLimit {
     /// When the next step is due: first the request for waits and call stacks, then the end of the job.
@@ -139,9 +138,7 @@ impl Launcher {
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
             LauncherInput::Signal { signal, sender } => self.on_signal(now, signal, sender),
-            LauncherInput::Resize { rows, columns } => {
-                self.control(self.spec.job, &Control::JobDown(JobDown::Resize { rows, columns }))
-            }
+            LauncherInput::Resize { rows, columns } => self.control(self.spec.job, JobDown::Resize { rows, columns }),
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
             LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
             LauncherInput::WriteFailed { problem } => {
@@ -179,7 +176,7 @@ impl Launcher {
 
     fn launch(&mut self, spec: JobSpec) {
         let id = spec.job;
-        self.control(id, &Control::FromLauncher(FromLauncher::Launch(spec.clone().into())));
+        self.control(id, FromLauncher::Launch(spec.clone().into()));
         self.family.add(spec);
     }
 
@@ -255,7 +252,6 @@ impl Launcher {
         Ok(())
     }
 
-    /// All ranks of a job run.
     fn on_started(&mut self, job: JobId, ranks: u32) {
         let Some(member) = self.family.on_started(job) else { return };
         if member.spec.spawned.is_some() {
@@ -310,11 +306,10 @@ impl Launcher {
         let grace_ns = self.spec.options.kill_grace_ns;
         self.family.on_told_to_end(job);
         for job in self.family.end_with(job) {
-            self.control(job, &Control::JobDown(JobDown::Kill { grace_ns }));
+            self.control(job, JobDown::Kill { grace_ns });
         }
     }
 
-    /// A job has ended on all nodes.
     fn on_ended(&mut self, job: JobId, Ended { failure, done }: Ended) {
         let start = self.family.start_of(job);
         if let Some(failure) = failure {
@@ -342,7 +337,7 @@ impl Launcher {
             self.notice(Notice::Ended(self.result.clone()));
             self.phase = Phase::Draining;
             if self.one_shot {
-                self.control(self.spec.job, &Control::SessionDown(SessionDown::Shutdown));
+                self.control(self.spec.job, SessionDown::Shutdown);
             }
         }
     }
@@ -403,16 +398,16 @@ impl Launcher {
         match signal {
             SIGALRM => {
                 self.asked_why = self.family.members.keys().copied().collect();
-                self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None }));
-                self.control_all(&Control::JobDown(JobDown::StackAsk));
+                self.control_all(JobDown::StallAsk { collective: None });
+                self.control_all(JobDown::StackAsk);
             }
             SIGHUP | SIGINT | SIGQUIT | SIGTERM if is_repeated => {}
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
-                self.control_all(&Control::JobDown(JobDown::Signal { signal }));
+                self.control_all(JobDown::Signal { signal });
                 self.out.push_back(LauncherOutput::Suspend);
             }
-            signal => self.control_all(&Control::JobDown(JobDown::Signal { signal })),
+            signal => self.control_all(JobDown::Signal { signal }),
         }
     }
 
@@ -428,7 +423,7 @@ impl Launcher {
             }
             None => {
                 self.interrupted = Some((signal, now));
-                self.control_all(&Control::JobDown(JobDown::Signal { signal }));
+                self.control_all(JobDown::Signal { signal });
             }
         }
     }
@@ -472,7 +467,7 @@ impl Launcher {
     /// Ends all jobs for a reason of the launcher's own, which it reports unless an earlier failure already ended them.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
         self.family.end_all();
-        self.control_all(&Control::JobDown(JobDown::Kill { grace_ns }));
+        self.control_all(JobDown::Kill { grace_ns });
         let counts = match self.phase {
             Phase::Waiting | Phase::Running => self.may_still_fail(),
             Phase::Draining | Phase::Left => self.result.failure.is_none(),
@@ -517,16 +512,16 @@ impl Launcher {
     }
 
     fn answer_spawn(&mut self, child: JobId, result: Result<NewJob, String>) {
-        self.control(child, &Control::FromLauncher(FromLauncher::Spawned(result)));
+        self.control(child, FromLauncher::Spawned(result));
     }
 
-    fn control(&mut self, job: JobId, message: &Control) {
-        self.send(control_frame(job, message));
+    fn control(&mut self, job: JobId, message: impl Into<Control>) {
+        self.send(control_frame(job, &message.into()));
     }
 
-    fn control_all(&mut self, message: &Control) {
+    fn control_all(&mut self, message: JobDown) {
         let jobs: Vec<JobId> = self.family.members.keys().copied().collect();
-        jobs.into_iter().for_each(|job| self.control(job, message));
+        jobs.into_iter().for_each(|job| self.control(job, message.clone()));
     }
 
     fn send(&mut self, frame: Frame) {

@@ -217,7 +217,7 @@ fn nspace(of_family: &str, number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::job_on;
+    use crate::testing::{job_on, places_of};
 
     /// A program, its number of ranks, and its info keys.
     type Asked<'a> = (&'a str, u32, &'a [(&'a str, &'a str)]);
@@ -244,11 +244,8 @@ mod tests {
         parent.apps[0].cwd = b"/w".to_vec();
         parent.env = vec![b"PATH=/bin".to_vec()];
         parent.options.stdio.stdin = StdinTarget::All;
-        let places =
-            parent.nodes.iter().map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() });
-        let places: Vec<SpawnNode> = places.collect();
         let names = (JobId(5), "child".to_owned());
-        let requests = Requests::new("parent".into(), places, Growth::Free);
+        let requests = Requests::new("parent".into(), places_of(&parent), Growth::Free);
         let read = |path: Vec<u8>| {
             let names = match &path[..] {
                 b"/w/hosts" => Ok(vec!["n0".to_owned(), "moon:2".to_owned()]),
@@ -331,25 +328,17 @@ mod tests {
     fn jobs_of_requests_are_numbered_and_refused_once_the_family_is_closed() {
         let (spec, mut family) = (job_on(1, 0..2, 1), JobFamily::default());
         let request = |by| Request { by: JobId(by), from: Rank(0), request: asked(&[("a", 1, &[])]) };
-        let places =
-            spec.nodes.iter().map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() });
-        let mut requests = Requests::new("j".into(), places.collect(), Growth::Free);
+        let mut requests = Requests::new("j".into(), places_of(&spec), Growth::Free);
         family.add(spec);
         for (child, nspace) in [(2, "j@1"), (3, "j@2")] {
             let Step::Launch(spec) = requests.on_request(&family, JobId(child), request(1)) else { panic!("it fits") };
             assert_eq!((spec.job, &spec.nspace[..]), (JobId(child), nspace));
         }
         assert!(requests.on_host_files(&family, JobId(4), &HostFiles::new()).is_none());
-        let refused = |requests: &mut Requests, family: &JobFamily, by| match requests.on_request(
-            family,
-            JobId(4),
-            request(by),
-        ) {
-            Step::Refuse { problem, .. } => problem,
-            Step::Launch(_) | Step::ReadHostFiles(_) => panic!("it is refused"),
-        };
-        assert_eq!(refused(&mut requests, &family, 9), "the job is being ended");
-        family.is_closed = true;
-        assert_eq!(refused(&mut requests, &family, 1), "the jobs are being ended");
+        for (by, is_closed, words) in [(9, false, "the job is being ended"), (1, true, "the jobs are being ended")] {
+            family.is_closed = is_closed;
+            let step = requests.on_request(&family, JobId(4), request(by));
+            assert!(matches!(step, Step::Refuse { problem, .. } if problem == words), "{words}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! If they do not divide evenly, the nodes with the fewest ranks get one more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use wireup_coll::mapping::push_run;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, NodeSpec};
 use wireup_wire::pmi::{AddedHost, SpawnLayout};
@@ -199,14 +200,7 @@ pub fn blocks(places: &[SpawnNode], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<B
     let used: Vec<usize> = (0..places.len()).filter(is_used).collect();
     let mut blocks: Vec<Block> = Vec::new();
     for row in given {
-        for (node, at) in used.iter().enumerate() {
-            let (node, ppn) = (node as u32, row[*at]);
-            match blocks.last_mut() {
-                _ if ppn == 0 => {}
-                Some(last) if last.ppn == ppn && last.first_node + last.nodes == node => last.nodes += 1,
-                _ => blocks.push(Block { first_node: node, nodes: 1, ppn }),
-            }
-        }
+        used.iter().zip(0..).for_each(|(at, node)| push_run(&mut blocks, node, row[*at]));
     }
     (used.into_iter().map(|at| places[at].node.clone()).collect(), blocks)
 }
@@ -214,17 +208,23 @@ pub fn blocks(places: &[SpawnNode], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<B
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{job_on, places_of};
     use proptest::prelude::*;
+
+    fn places(slots: &[Option<u32>]) -> Vec<SpawnNode> {
+        let mut places = places_of(&job_on(1, 0..slots.len() as u32, 1));
+        places.iter_mut().zip(slots).for_each(|(place, slots)| place.slots = *slots);
+        places
+    }
 
     #[test]
     fn hosts_are_named_with_or_without_their_domain() {
         let named = |names: &[&str], host: &str| {
-            let place = |(agent, name): (usize, &&str)| SpawnNode {
-                node: NodeSpec { agent: AgentId(agent as u32), name: (*name).into(), shared: false },
-                slots: None,
-                other_names: if *name == "a" { vec!["localhost".into(), "10.0.0.1".into()] } else { Vec::new() },
-            };
-            let places: Vec<SpawnNode> = names.iter().enumerate().map(place).collect();
+            let mut places = places(&vec![None; names.len()]);
+            for (place, name) in places.iter_mut().zip(names) {
+                place.node.name = (*name).into();
+                place.other_names.extend(["localhost".into(), "10.0.0.1".into()].into_iter().filter(|_| *name == "a"));
+            }
             Names::of(&places).find(host).cloned()
         };
         assert_eq!(named(&["a", "b.x.org"], "b"), Some(vec![1]));
@@ -234,15 +234,6 @@ mod tests {
         assert_eq!(named(&["b.x.org"], "b.y.org"), None);
         assert_eq!(named(&["b", "a"], "localhost"), Some(vec![1]));
         assert_eq!(named(&["a", "10.0.0.1"], "me@10.0.0.1"), Some(vec![1]), "its own name comes first");
-    }
-
-    fn places(slots: &[Option<u32>]) -> Vec<SpawnNode> {
-        let place = |(agent, slots): (usize, &Option<u32>)| SpawnNode {
-            node: NodeSpec { agent: AgentId(agent as u32), name: format!("n{agent}"), shared: false },
-            slots: *slots,
-            other_names: Vec::new(),
-        };
-        slots.iter().enumerate().map(place).collect()
     }
 
     fn loads(of: &[u32]) -> BTreeMap<AgentId, u32> {
@@ -299,11 +290,11 @@ mod tests {
             [("n1", None), ("m0", Some(3)), ("m0", Some(1)), ("m1", None)].map(|(name, slots)| added(name, slots));
         let all = growth.add(&places, &hosts).expect("they can be added");
         let agents: Vec<_> = all.iter().map(|place| (place.node.agent.0, place.node.name.as_str())).collect();
-        let added = AgentId::ADDED.0;
-        assert_eq!(agents, [(0, "n0"), (1, "n1"), (added, "m0"), (added, "m1")]);
+        let new = AgentId::ADDED.0;
+        assert_eq!(agents, [(0, "n0"), (1, "n1"), (new, "m0"), (new, "m1")]);
         let slots: Vec<_> = all.iter().map(|place| place.slots).collect();
         assert_eq!(slots, [Some(4), Some(2), Some(3), None], "of the added ones as first named");
-        assert!(growth.add(&places, &[AddedHost { name: "-oProxyCommand=x".into(), slots: None }]).is_err());
+        assert!(growth.add(&places, &[added("-oProxyCommand=x", None)]).is_err());
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Tests of a launcher; the test plays the root agent.
 
 use super::*;
-use crate::testing::job_on;
+use crate::testing::{job_on, places_of};
 use wireup_wire::frame::PeerFrame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::pmi::HostFiles;
-use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
+use wireup_wire::pmi::{HostFiles, SpawnCommand, SpawnRequest};
 use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 const LINK: LinkId = LinkId(1);
@@ -23,18 +22,13 @@ impl Bench {
     /// A job with two ranks on each of two nodes runs.
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
-        let places = job
-            .nodes
-            .iter()
-            .map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() })
-            .collect();
         let config = LauncherConfig {
+            places: places_of(&job),
             job,
             timeout_ns: None,
             explains_timeout: true,
             one_shot: true,
             relay_stdin: false,
-            places,
             growth: Growth::Free,
         };
         let launcher = Launcher::new(config, Instant(0));
@@ -48,7 +42,7 @@ impl Bench {
         };
         bench.input(LauncherInput::LinkUp { link: LINK });
         assert!(matches!(&bench.sent[..], [(JobId(1), Control::FromLauncher(FromLauncher::Launch(_)))]));
-        bench.says(1, Control::JobUp(JobUp::Started { ranks: 4, pmix: None }));
+        bench.says(1, JobUp::Started { ranks: 4, pmix: None });
         bench.sent.clear();
         bench.notices.clear();
         bench
@@ -76,11 +70,10 @@ impl Bench {
         }
     }
 
-    fn says(&mut self, job: u32, message: Control) {
-        self.frame(&control_frame(JobId(job), &message));
+    fn says(&mut self, job: u32, message: impl Into<Control>) {
+        self.frame(&control_frame(JobId(job), &message.into()));
     }
 
-    /// A rank of this job asks for processes on this host.
     fn asks(&mut self, job: u32, child: u32, host: &str) {
         self.asks_with(job, child, ("host", host));
     }
@@ -89,18 +82,37 @@ impl Bench {
         let info = vec![(key.as_bytes().to_vec(), value.as_bytes().to_vec())];
         let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info, env: Vec::new() };
         let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
-        self.says(
-            job,
-            Control::ToLauncher(ToLauncher::Spawn { job: JobId(child), from: Rank(1), request: request.into() }),
-        );
+        self.says(job, ToLauncher::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
     }
 
     fn ends(&mut self, job: u32, failure: Option<Failure>) {
-        self.says(job, Control::ToLauncher(ToLauncher::Ended(Ended { failure, done: Done::default() })));
+        self.says(job, ToLauncher::Ended(Ended { failure, done: Done::default() }));
     }
 
     fn take_sent(&mut self) -> Vec<(JobId, Control)> {
         std::mem::take(&mut self.sent)
+    }
+
+    /// The job that the launcher has launched because a rank has asked for it; nothing else was sent.
+    fn launched(&mut self, child: u32) -> JobSpec {
+        match &self.take_sent()[..] {
+            [(job, Control::FromLauncher(FromLauncher::Launch(spec)))] if job.0 == child => (**spec).clone(),
+            sent => panic!("{sent:?}"),
+        }
+    }
+
+    /// Why the launcher does not start a job that a rank has asked for; nothing else was sent.
+    fn refused(&mut self, child: u32) -> String {
+        match &self.take_sent()[..] {
+            [(job, Control::FromLauncher(FromLauncher::Spawned(Err(problem))))] if job.0 == child => problem.clone(),
+            sent => panic!("{sent:?}"),
+        }
+    }
+
+    /// The link to the root ends; returns the exit code.
+    fn link_down(&mut self) -> Option<u8> {
+        self.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+        self.code
     }
 }
 
@@ -112,19 +124,17 @@ fn failure(cause: Cause) -> Failure {
 fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n1");
-    let sent = bench.take_sent();
-    let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
+    let spec = bench.launched(2);
     let spawned = spec.spawned.as_ref().expect("it was asked for");
     assert_eq!((spawned.by, spawned.rank, &spec.nodes[0].name[..]), (JobId(1), Rank(1), "n1"));
-    bench.says(2, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
+    bench.says(2, JobUp::Started { ranks: 2, pmix: None });
     let told = NewJob { nspace: spec.nspace.clone(), ranks: 2 };
     assert_eq!(bench.take_sent(), [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Ok(told))))]);
     bench.ends(1, None);
     assert_eq!((bench.code, bench.take_sent()), (None, Vec::new()), "the other job goes on");
     bench.ends(2, None);
     assert_eq!(bench.take_sent(), [(JobId(1), Control::SessionDown(SessionDown::Shutdown))]);
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(0));
+    assert_eq!(bench.link_down(), Some(0));
 }
 
 #[test]
@@ -137,26 +147,19 @@ fn a_request_waits_until_its_files_of_hosts_are_read() {
     }
     assert_eq!(bench.take_sent(), []);
     bench.input(LauncherInput::HostFiles { child: JobId(3), files: files(Ok(vec!["n1".into()])) });
-    let sent = bench.take_sent();
-    let [(JobId(3), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
+    let spec = bench.launched(3);
     assert_eq!(&spec.nodes[0].name[..], "n1");
     for _ in 0..2 {
         bench.input(LauncherInput::HostFiles { child: JobId(2), files: files(Err("no such file".into())) });
     }
-    let sent = bench.take_sent();
-    let [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))] = &sent[..] else {
-        panic!("one answer: {sent:?}")
-    };
-    assert_eq!(problem, "the file of hosts /hosts cannot be read where the launcher runs: no such file");
+    assert_eq!(bench.refused(2), "the file of hosts /hosts cannot be read where the launcher runs: no such file");
 }
 
 #[test]
 fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "moon");
-    let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
-            if problem.starts_with("moon is not")));
+    assert!(bench.refused(2).starts_with("moon is not"));
     assert!(matches!(&bench.notices[..], [Notice::NotSpawned { from: Origin { job: None, rank: Rank(1) }, .. }]));
 }
 
@@ -164,31 +167,25 @@ fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
 fn agents_of_added_hosts_have_the_names_that_the_root_says() {
     let mut bench = Bench::new();
     bench.asks_with(1, 2, ("add-host", "moon,n1,sun"));
-    let sent = bench.take_sent();
-    let [(JobId(2), Control::FromLauncher(FromLauncher::Launch(spec)))] = &sent[..] else { panic!("{sent:?}") };
+    let spec = bench.launched(2);
     let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent, &node.name[..])).collect();
     assert_eq!(nodes, [(AgentId::ADDED, "moon"), (AgentId::ADDED, "sun")]);
-    bench.says(5, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(8)] }));
-    bench.says(2, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(9), AgentId(8)] }));
+    bench.says(5, ToLauncher::Added { agents: vec![AgentId(8)] });
+    bench.says(2, ToLauncher::Added { agents: vec![AgentId(9), AgentId(8)] });
     let added = |agent, host: &str| Notice::Added { agent: AgentId(agent), host: host.into() };
     assert_eq!(bench.notices, [added(9, "moon"), added(8, "sun")]);
-    bench.says(2, Control::ToLauncher(ToLauncher::Added { agents: vec![AgentId(7)] }));
+    bench.says(2, ToLauncher::Added { agents: vec![AgentId(7)] });
     assert_eq!(bench.notices.len(), 2, "each has one number");
 }
 
 #[test]
 fn no_job_is_launched_on_a_lost_node() {
     let mut bench = Bench::new();
-    bench.says(
-        1,
-        Control::JobUp(JobUp::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }])),
-    );
+    bench.says(1, JobUp::Missing(vec![peer::MissingAgent { agent: AgentId(1), problem: Default::default() }]));
     bench.asks(1, 2, "n1");
-    let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(problem))))]
-            if problem.starts_with("n1 is lost")));
+    assert!(bench.refused(2).starts_with("n1 is lost"));
     bench.asks(1, 3, "n0");
-    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::FromLauncher(FromLauncher::Launch(_)))]));
+    bench.launched(3);
 }
 
 #[test]
@@ -197,41 +194,34 @@ fn a_job_that_cannot_start_does_not_end_the_others() {
     bench.asks(1, 2, "n1");
     bench.take_sent();
     let cause = Cause::Launcher { problem: "no room".into() };
-    bench.says(2, Control::JobUp(JobUp::Failed(failure(cause.clone()))));
+    bench.says(2, JobUp::Failed(failure(cause.clone())));
     bench.ends(2, Some(failure(cause)));
-    let sent = bench.take_sent();
-    assert!(matches!(&sent[..], [(JobId(2), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]), "{sent:?}");
+    bench.refused(2);
     assert!(matches!(&bench.notices[..], [Notice::NotStarted { job: JobId(2), .. }]), "{:?}", bench.notices);
     bench.ends(1, None);
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(0));
+    assert_eq!(bench.link_down(), Some(0));
 }
 
 #[test]
 fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n0");
-    bench.says(2, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
+    bench.says(2, JobUp::Started { ranks: 2, pmix: None });
     bench.asks(2, 3, "n1");
     bench.take_sent();
-    bench.says(2, Control::JobUp(JobUp::Failed(failure(Cause::Exited(9)))));
+    bench.says(2, JobUp::Failed(failure(Cause::Exited(9))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(1), JobId(3)], "its own root ends the job that failed");
     assert!(matches!(&bench.notices[..], [Notice::OfJob { job: JobId(2), .. }]));
     bench.asks(1, 4, "n1");
-    assert!(
-        matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]),
-        "no more jobs"
-    );
+    // No more jobs are started.
+    bench.refused(4);
+    // A rank has waited for job 3.
     bench.ends(3, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
-    assert!(
-        matches!(&bench.take_sent()[..], [(JobId(3), Control::FromLauncher(FromLauncher::Spawned(Err(_))))]),
-        "a rank has waited for it"
-    );
+    bench.refused(3);
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.ends(1, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(9));
+    assert_eq!(bench.link_down(), Some(9));
 }
 
 #[test]
@@ -239,7 +229,7 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
     let mut bench = Bench::new();
     for child in [2, 3] {
         bench.asks(1, child, "n0");
-        bench.says(child, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
+        bench.says(child, JobUp::Started { ranks: 2, pmix: None });
     }
     bench.take_sent();
     // Job 77 belongs to another launcher and is ignored. The message arrives once for each job of this launcher, and
@@ -249,22 +239,19 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
     bench.says(1, together(true));
     bench.says(2, together(true));
     bench.says(1, together(false));
-    bench.says(2, Control::JobUp(JobUp::Failed(failure(Cause::Exited(9)))));
+    bench.says(2, JobUp::Failed(failure(Cause::Exited(9))));
     assert!(bench.take_sent().is_empty());
     bench.ends(2, Some(failure(Cause::Exited(9))));
     bench.asks(1, 4, "n1");
-    assert!(
-        matches!(&bench.take_sent()[..], [(JobId(4), Control::FromLauncher(FromLauncher::Launch(_)))]),
-        "the others go on"
-    );
-    bench.says(1, Control::JobUp(JobUp::Failed(failure(Cause::Exited(7)))));
+    // The others go on.
+    bench.launched(4);
+    bench.says(1, JobUp::Failed(failure(Cause::Exited(7))));
     let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
     assert_eq!(killed, [JobId(3), JobId(4)]);
     for job in [1, 3, 4] {
         bench.ends(job, None);
     }
-    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
-    assert_eq!(bench.code, Some(9), "the first failure counts");
+    assert_eq!(bench.link_down(), Some(9), "the first failure counts");
 }
 
 #[test]
@@ -300,7 +287,7 @@ fn each_job_gets_credit_for_what_it_has_written() {
 fn a_frame_that_the_root_cannot_send_ends_the_link() {
     let from_launchers = DownFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
     let from_agents = PeerFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
-    let of_a_launcher = control_frame(JobId(1), &Control::FromLauncher(FromLauncher::AskJobs));
+    let of_a_launcher = control_frame(JobId(1), &FromLauncher::AskJobs.into());
     for frame in from_launchers.chain(from_agents).chain([of_a_launcher]) {
         let mut bench = Bench::new();
         bench.frame(&frame);
@@ -370,7 +357,7 @@ fn a_crash_that_is_reported_after_its_consequence_is_the_result() {
     let mut bench = Bench::new();
     let [exit, crash] = [Cause::Exited(1), Cause::Signalled { signal: 11, core_dumped: false }].map(failure);
     for reported in [&exit, &crash, &exit] {
-        bench.says(1, Control::JobUp(JobUp::Failed(reported.clone())));
+        bench.says(1, JobUp::Failed(reported.clone()));
     }
     assert_eq!(bench.notices, [exit, crash].map(Notice::Failed));
     bench.ends(1, None);

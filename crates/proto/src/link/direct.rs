@@ -51,7 +51,6 @@ pub struct Direct {
     ways: Ways,
     /// Where this agent can be dialled; `None` before it listens.
     addresses: Option<Vec<String>>,
-    /// Whether the driver was asked to listen.
     asked_to_listen: bool,
     /// This agent's address in the transport that all agents have agreed on.
     point: Option<Point>,
@@ -310,7 +309,6 @@ impl Direct {
         Some(Output::Dial { agent: from, addresses, point })
     }
 
-    /// Dialling a peer failed.
     pub fn on_dial_failed(&mut self, agent: AgentId, problem: String) {
         let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Dialling) else { return };
         let there = peer.failed_there.clone();
@@ -349,7 +347,6 @@ impl Direct {
         self.routed.push_back(offer(self.me, agent, job, Endpoint { failed, ..Endpoint::default() }));
     }
 
-    /// Whether a link with this agent is expected.
     pub fn expects(&self, agent: AgentId) -> bool {
         self.peers.get(&agent).is_some_and(|peer| matches!(peer.state, State::Offered | State::Dialling))
     }
@@ -383,7 +380,6 @@ impl Direct {
         }
     }
 
-    /// A link broke.
     pub fn on_lost(&mut self, agent: AgentId, link: LinkId, problem: &str) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Up(link)) else { return };

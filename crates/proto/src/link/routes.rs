@@ -33,7 +33,6 @@ impl Routes {
         Routes { me, tree, policy, roster: Roster::new(tree, snapshot) }
     }
 
-    /// The next hop towards an agent.
     pub fn next_hop(&self, to: AgentId) -> Hop {
         match self.policy.survives_losses() {
             true => self.roster.next_hop(self.me, to),
@@ -144,7 +143,6 @@ impl Roster {
         self.places.get(&agent).copied().unwrap_or_else(drawn)
     }
 
-    /// The incarnation of an agent.
     pub fn incarnation(&self, agent: AgentId) -> u32 {
         self.place(agent).incarnation
     }
@@ -187,7 +185,6 @@ impl Roster {
         above.any(|agent| agent == top)
     }
 
-    /// The next hop from one agent to another.
     pub fn next_hop(&self, me: AgentId, to: AgentId) -> Hop {
         if to == me {
             return Hop::Here;
@@ -264,7 +261,6 @@ impl Neighbours {
         self.children.contains_key(&agent) || self.expected.contains_key(&agent)
     }
 
-    /// Children that are linked.
     pub fn linked(&self) -> impl Iterator<Item = AgentId> {
         self.children.keys().copied()
     }
@@ -284,7 +280,6 @@ impl Neighbours {
         self.up
     }
 
-    /// Whether the parent is linked.
     pub fn has_up(&self) -> bool {
         self.up.is_some()
     }
@@ -346,6 +341,7 @@ mod tests {
     use super::*;
     use crate::io::LinkId;
     use proptest::prelude::*;
+    use wireup_wire::frame::PeerFrame;
 
     /// Agent 1 of fifteen, fan-out 2, with the children 3, which is linked, and 4.
     fn routes(policy: Policy) -> (Routes, Neighbours) {
@@ -426,24 +422,16 @@ mod tests {
     }
 
     #[test]
-    fn agents_lost_together_leave_only_their_remaining_children() {
-        let mut roster = roster(&[]);
-        assert_eq!(roster.apply(&Entry::Lost(ids([1, 3]))), ids([4, 7, 8]));
-    }
-
-    #[test]
-    fn a_returning_subtree_is_whole_again_and_adopted_agents_stay() {
-        let roster = roster(&[Entry::Lost(ids([1, 3])), Entry::Return(ids([1, 3]))]);
-        assert_eq!((roster.parent(AgentId(1)), roster.parent(AgentId(3))), (Some(ROOT), Some(AgentId(1))));
-        assert_eq!((roster.incarnation(AgentId(3)), roster.incarnation(AgentId(7))), (2, 0));
-        assert_eq!(roster.children(AgentId(3)), [], "the root has adopted 7 and 8");
-        assert!(!roster.is_adopted(AgentId(3)) && roster.is_adopted(AgentId(7)));
-    }
-
-    #[test]
-    fn an_agent_that_returns_alone_is_a_child_of_the_root() {
-        let roster = roster(&[Entry::Lost(ids([3])), Entry::Return(ids([3]))]);
-        assert_eq!((roster.parent(AgentId(3)), roster.children(AgentId(1))), (Some(ROOT), ids([4])));
+    fn agents_return_below_their_parent_if_that_returns_too_and_adopted_agents_stay() {
+        let [lost, back] = [Entry::Lost(ids([1, 3])), Entry::Return(ids([1, 3]))];
+        assert_eq!(roster(&[]).apply(&lost), ids([4, 7, 8]), "the remaining children");
+        let both = roster(&[lost, back]);
+        assert_eq!((both.parent(AgentId(1)), both.parent(AgentId(3))), (Some(ROOT), Some(AgentId(1))));
+        assert_eq!((both.incarnation(AgentId(3)), both.incarnation(AgentId(7))), (2, 0));
+        assert_eq!(both.children(AgentId(3)), [], "the root has adopted 7 and 8");
+        assert!(!both.is_adopted(AgentId(3)) && both.is_adopted(AgentId(7)));
+        let alone = roster(&[Entry::Lost(ids([3])), Entry::Return(ids([3]))]);
+        assert_eq!((alone.parent(AgentId(3)), alone.children(AgentId(1))), (Some(ROOT), ids([4])));
     }
 
     fn entries() -> impl Strategy<Value = Vec<(bool, Vec<u32>)>> {
@@ -486,15 +474,11 @@ mod tests {
             }
         }
     }
-    use crate::outbox::control_frame;
-    use wireup_wire::ids::JobId;
-    use wireup_wire::talk::{Control, SessionDown};
-
     const CHILD: AgentId = AgentId(1);
     const LINK: LinkId = LinkId(7);
 
     fn frame() -> Frame {
-        control_frame(JobId(0), &Control::SessionDown(SessionDown::Shutdown))
+        Frame::new(PeerFrame::Direct, 0, 1, 0, Default::default())
     }
 
     #[test]

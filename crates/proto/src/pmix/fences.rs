@@ -68,7 +68,6 @@ pub struct WholeEntrance {
     pub id: u64,
     pub collect: bool,
     pub data: Bytes,
-    /// Whether the fence has a timeout.
     pub is_impatient: bool,
 }
 

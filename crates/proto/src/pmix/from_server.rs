@@ -290,7 +290,6 @@ fn is_in_order(facts: &Facts, set: &Set) -> bool {
     }
 }
 
-/// Combines consecutive ranks.
 fn runs(ranks: &[Rank]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for rank in ranks {

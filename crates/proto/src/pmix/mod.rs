@@ -287,7 +287,6 @@ impl Pmix {
         }
     }
 
-    /// Handles a message to the root at the root itself.
     fn at_root(&mut self, cx: &mut Cx<'_>, message: Up) {
         match message {
             Up::Ask { node, id, ask } => self.serve(cx, node, id, ask),
@@ -314,7 +313,6 @@ impl Pmix {
         self.on_root_says(cx, message);
     }
 
-    /// Handles a message from the root to this node.
     fn on_root_says(&mut self, cx: &mut Cx<'_>, message: Down) {
         match message {
             Down::Answer { id, answer, .. } => self.server.answer(cx, id, answer),

@@ -178,7 +178,6 @@ pub fn report_of_gone(order: Order, remains: &Remains) -> Option<InterJobReport>
     }
 }
 
-/// A message in its frame.
 pub fn frame(job: JobId, message: &Between) -> Frame {
     let payload = peer::encode(message).into();
     Frame::new(PeerFrame::Modex, 0, job.0, 0, payload)
@@ -283,7 +282,6 @@ impl Found {
 /// A requester of what a local rank has committed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Seeker {
-    /// Another node of the job.
     Node(NodeId),
     /// A rank of another job, by way of the root; with the number of the root's request.
     Root(u64),

@@ -17,7 +17,6 @@ use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer;
 use wireup_wire::pmix::{Answer, Proc, ProcState};
 
-/// The queries in progress at one agent.
 #[derive(Default)]
 pub struct Queries {
     open: BTreeMap<u32, Query>,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, UpFrame};
 use wireup_wire::ids::{Epoch, NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
-use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_START_NS_MAX};
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::modex::Blob;
 use wireup_wire::names::Range;
 use wireup_wire::peer;
@@ -65,12 +65,10 @@ impl Bench {
         Came { acts, endings, asked: std::mem::take(&mut pmix.server.asked) }
     }
 
-    /// Something happens to the server process.
     fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>)) -> Came {
         self.act(|pmix, cx| act(&mut pmix.server, cx))
     }
 
-    /// The server process sends this message.
     fn server_sends(&mut self, message: &FromServer) -> Came {
         self.server_bytes(&pack(message))
     }
@@ -146,7 +144,6 @@ fn ranks(ranks: &[u32]) -> Set {
     Set::Ranks(ranks.iter().copied().map(Rank).collect())
 }
 
-/// The messages to the server process.
 fn to_server(came: &Came) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for act in &came.acts {
@@ -157,7 +154,6 @@ fn to_server(came: &Came) -> Vec<ToServer> {
     std::iter::from_fn(|| unpacker.next().expect("our own message")).collect()
 }
 
-/// The frames to other agents.
 fn frames(came: Came) -> Vec<Frame> {
     let frame = |act| match act {
         Sent::ToLauncher(frame) | Sent::ToAgent(_, frame) => Some(frame),
@@ -409,61 +405,55 @@ fn a_server_that_does_not_answer_ends_the_job_and_one_that_does_is_asked_again()
         assert_eq!(to_server(&next(&mut bench)), [ToServer::AreYouAlive]);
         assert!(bench.server_sends(&FromServer::Alive).is_empty());
     }
-    let came = loop {
-        let came = next(&mut bench);
-        if to_server(&came) != [ToServer::AreYouAlive] {
-            break came;
-        }
-    };
+    for _ in 0..PMIX_SILENT_NS_MAX / PMIX_PULSE_NS {
+        assert_eq!(to_server(&next(&mut bench)), [ToServer::AreYouAlive]);
+    }
+    let came = next(&mut bench);
     let [Cause::PmixServer { problem }] = failures(&came)[..] else { panic!("the job goes on") };
     assert_eq!(problem, "it has not answered for 60 s");
     assert!(came.stops_server());
+    assert_eq!(bench.pmix.server.pulse.deadline(), None, "it is not asked any more");
 }
 
 #[test]
 fn a_protocol_violation_of_the_server_ends_the_job_once() {
     let ask = |id, ask| FromServer::Ask { id, ask };
-    let ask_names = names::Ask::LookUp { names: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };
-    let lookup = Ask::Names { from: Rank(3), ask: ask_names };
-    let raise = FromServer::Raise {
-        from: Rank(0),
-        code: wireup_wire::pmix::Event::Library(1),
-        affected: None,
-        to: ranks(&[1, 0]),
-        infos: Bytes::new(),
-    };
+    let modex = |rank| Ask::Modex(Wanted::data_of(Rank(rank)));
+    let (range, names) = (Range::Session, Vec::new());
+    let lookup = names::Ask::LookUp { names: names.clone(), range, wait: 0, timeout_s: Some(1) };
+    let withdraw = names::Ask::Withdraw { names, range, by: names::Publisher::Rank };
+    let code = wireup_wire::pmix::Event::Library(1);
+    let raise = FromServer::Raise { from: Rank(0), code, affected: None, to: ranks(&[1, 0]), infos: Bytes::new() };
+    let text = vec![0; wireup_wire::limits::STDIO_CHUNK_MAX + 1];
+    let abort = FromServer::Abort { rank: Rank(2), code: 1, message: String::new() };
     let broken = [
-        ready(),
-        FromServer::Opened,
-        FromServer::Connected { rank: Rank(2) },
-        FromServer::Finalized { rank: Rank(9) },
-        FromServer::Abort { rank: Rank(2), code: 1, message: String::new() },
-        FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() },
-        FromServer::Log { rank: Rank(0), stream: 1, text: vec![0; wireup_wire::limits::STDIO_CHUNK_MAX + 1] },
-        raise,
-        ask(1, lookup),
-        ask(1, fence(ranks(&[2, 3]), "")),
-        ask(1, fence(ranks(&[0, 4]), "")),
-        ask(1, fence(ranks(&[]), "")),
+        ("twice, that it is ready", ready()),
+        ("which it was not asked for", FromServer::Opened),
+        ("rank 2, which is not on this node", FromServer::Connected { rank: Rank(2) }),
+        ("rank 9, which is not on this node", FromServer::Finalized { rank: Rank(9) }),
+        ("rank 2, which is not on this node", abort),
+        ("answered request number 3", FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() }),
+        ("more output at once", FromServer::Log { rank: Rank(0), stream: 1, text }),
+        ("ranks that do not exist", raise),
+        ("for rank 3", ask(1, Ask::Names { from: Rank(3), ask: lookup })),
+        ("for rank 9", ask(1, Ask::Names { from: Rank(9), ask: withdraw })),
+        ("no rank of this node", ask(1, fence(ranks(&[2, 3]), ""))),
+        ("ranks that do not exist", ask(1, fence(ranks(&[0, 4]), ""))),
+        ("ranks that do not exist", ask(1, fence(ranks(&[1, 0]), ""))),
+        ("ranks that do not exist", ask(1, fence(ranks(&[]), ""))),
         // Request number 77 is outstanding already.
-        ask(77, Ask::Modex(Wanted::data_of(Rank(2)))),
+        ("used request number 77 twice", ask(77, modex(2))),
     ];
-    for message in broken {
+    for (problem, message) in broken {
         let mut bench = Bench::serving(0);
         bench.server_asks(77, fence(Set::All, "d"));
         let came = bench.server_sends(&message);
-        let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
+        let [Cause::PmixServer { problem: found }] = failures(&came)[..] else { panic!("{message:?}") };
+        assert!(found.contains(problem), "{message:?}: {found}");
         assert!(to_server(&came).is_empty(), "{message:?}");
         assert!(came.stops_server(), "{message:?}");
         assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.all.is_empty(), "{message:?}");
     }
-}
-
-#[test]
-fn bytes_that_are_not_a_message_end_the_job_once() {
-    let mut bench = Bench::serving(0);
-    let came = bench.server_bytes(&[0xff; 64]);
-    assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
 }
 
 fn opened(facts: &Facts, versions: [&str; 2]) -> (Result<(), String>, String) {

@@ -43,7 +43,7 @@ impl Agreement {
     /// Tells a child that has linked after the root's decision whether the transport is used.
     pub fn tell(&self, cx: &mut Cx, child: AgentId) {
         if let State::Decided(yes) = self.state {
-            cx.child(child, Control::SessionDown(SessionDown::UseTransport { yes }));
+            cx.child(child, SessionDown::UseTransport { yes });
         }
     }
 
@@ -73,7 +73,7 @@ impl Agreement {
         match &mut self.state {
             State::Checking { children, .. } => drop(children.remove(&branch)),
             // The root has decided already: sends the decision to the child, which may not have received it.
-            State::Decided(yes) => cx.child(branch, Control::SessionDown(SessionDown::UseTransport { yes: *yes })),
+            State::Decided(yes) => cx.child(branch, SessionDown::UseTransport { yes: *yes }),
             State::NotRequested | State::Reported => {}
         }
         if self.missing.is_none() {
@@ -91,7 +91,7 @@ impl Agreement {
         }
         if !cx.is_root() {
             self.state = State::Reported;
-            return cx.up(Control::SessionUp(SessionUp::TransportLooked { missing: self.missing.clone() }));
+            return cx.up(SessionUp::TransportLooked { missing: self.missing.clone() });
         }
         let missing = self.missing.take();
         let yes = missing.is_none();
@@ -107,7 +107,7 @@ impl Agreement {
             return;
         }
         self.state = State::Decided(yes);
-        cx.children(Control::SessionDown(SessionDown::UseTransport { yes }));
+        cx.children(SessionDown::UseTransport { yes });
         let point = self.point.clone().filter(|_| yes);
         cx.links.with_direct(|direct| direct.on_decided(point));
     }

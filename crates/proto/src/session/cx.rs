@@ -140,17 +140,18 @@ impl Cx {
     }
 
     /// Sends a message about the session on a link.
-    pub fn answer(&mut self, link: LinkId, message: &Control) {
-        self.links.out.send(link, control_frame(JobId(0), message));
+    pub fn answer(&mut self, link: LinkId, message: impl Into<Control>) {
+        self.links.out.send(link, control_frame(JobId(0), &message.into()));
     }
 
     /// Sends a message about the session towards the root.
-    pub fn up(&mut self, message: Control) {
+    pub fn up(&mut self, message: impl Into<Control>) {
         self.up_about(JobId(0), message);
     }
 
     /// Sends a message about a job towards the root; at the root, to the launcher of the job.
-    pub fn up_about(&mut self, job: JobId, message: Control) {
+    pub fn up_about(&mut self, job: JobId, message: impl Into<Control>) {
+        let message = message.into();
         // A note about the start of an agent on an added host goes to the launcher of the job that has added the host.
         let starts = if let Control::Note(note) = &message { note.starts() } else { None };
         let added = starts.and_then(|agent| self.added.get(&agent)).filter(|_| self.policy.has_many_launchers());
@@ -159,17 +160,17 @@ impl Cx {
     }
 
     pub fn note(&mut self, note: Note) {
-        self.up(Control::Note(note));
+        self.up(note);
     }
 
     /// Sends a message about the session to a child.
-    pub fn child(&mut self, agent: AgentId, message: Control) {
-        self.links.send_child(agent, control_frame(JobId(0), &message));
+    pub fn child(&mut self, agent: AgentId, message: impl Into<Control>) {
+        self.links.send_child(agent, control_frame(JobId(0), &message.into()));
     }
 
     /// Sends a message about the session to all children that are linked or expected.
-    pub fn children(&mut self, message: Control) {
-        self.links.send_children(&control_frame(JobId(0), &message));
+    pub fn children(&mut self, message: impl Into<Control>) {
+        self.links.send_children(&control_frame(JobId(0), &message.into()));
     }
 
     /// Records that these jobs have no more traffic with peers; acknowledges received frames, so that peers need not

@@ -287,27 +287,6 @@ mod tests {
     }
 
     #[test]
-    fn frames_wait_for_their_job_in_order() {
-        let (mut cx, mut early) = (one_run(1), Early::default());
-        for bytes in [1, 2] {
-            early.on_frame(&mut cx, FROM, frame(1, bytes)).unwrap();
-        }
-        assert_eq!(early.len(), 2);
-        let Waited { frames, is_cut } = early.take_waited(JobId(1));
-        assert_eq!(frames, [(FROM, frame(1, 1)), (FROM, frame(1, 2))]);
-        assert!(!is_cut && early.len() == 0);
-    }
-
-    #[test]
-    fn a_job_learns_that_early_frames_exceeded_the_bound() {
-        let (mut cx, mut early) = (one_run(1), Early::default());
-        for _ in 0..2 {
-            early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3)).unwrap();
-        }
-        assert!(early.take_waited(JobId(1)).is_cut);
-    }
-
-    #[test]
     fn frames_of_ended_jobs_are_dropped() {
         let (mut cx, mut early) = (in_session(1), Early::new(JobId(4), &[JobId(2)]));
         early.on_frame(&mut cx, FROM, frame(2, 1)).unwrap();
@@ -315,16 +294,6 @@ mod tests {
         assert_eq!(early.len(), 1, "job 3 has ended");
         early.on_live(&mut cx, JobId(5), &[JobId(5)]);
         assert_eq!(early.len(), 0);
-    }
-
-    #[test]
-    fn in_one_run_control_messages_of_other_agents_are_errors() {
-        let order = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
-        for (mut cx, result, kept) in [(one_run(1), Err(PeerError::Misdirected), 0), (in_session(1), Ok(()), 1)] {
-            let mut early = Early::default();
-            assert_eq!(early.on_frame(&mut cx, FROM, order.clone()), result);
-            assert_eq!(early.len(), kept);
-        }
     }
 
     #[test]

@@ -25,7 +25,6 @@ use wireup_wire::talk::Control;
 /// a missing one.
 const IN_TIME: u64 = 4;
 
-/// A neighbour in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Side {
     Above,
@@ -43,7 +42,6 @@ pub struct Heartbeat {
     /// Whether the parent has stopped asking whether this agent is alive: the parent may have no more jobs, or its
     /// process may be stopped or stuck.
     doubts_above: bool,
-    /// At the root: whether nodes are starting.
     is_starting: bool,
     /// Time at which a request was sent that the neighbour has not answered, by link.
     unanswered: BTreeMap<LinkId, Instant>,

@@ -8,7 +8,7 @@
 use super::Cx;
 use crate::io::Output;
 use crate::time::Instant;
-use wireup_wire::talk::{Control, SessionDown};
+use wireup_wire::talk::SessionDown;
 
 /// How long an agent that was told to leave waits for its children (ns). Chosen: an agent with nothing left to do needs
 /// milliseconds; the agent's keeper process kills whatever is still running then.
@@ -41,7 +41,7 @@ impl Leaving {
         if self.until.is_none() {
             self.until = Some(cx.now + SHUTDOWN_NS_MAX);
             cx.is_leaving = true;
-            cx.children(Control::SessionDown(SessionDown::Shutdown));
+            cx.children(SessionDown::Shutdown);
         }
     }
 

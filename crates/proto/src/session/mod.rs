@@ -52,7 +52,6 @@ use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 /// The problem that a job reports for an agent that was lost before the job started.
 const LOST_BEFORE: &str = "its node was already lost in this session";
 
-/// The configuration of a new agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     pub agent: AgentId,
@@ -289,7 +288,7 @@ impl Session {
                     false => self.child_starts.children.lost_branches(cx.tree),
                 };
                 let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
-                cx.up_about(job, Control::JobUp(JobUp::Missing(missing.collect())));
+                cx.up_about(job, JobUp::Missing(missing.collect()));
                 self.launchers.on_spawn(cx, job, (agent, asker), from, request);
             }
             Request::Ask { agent, asker, ask: Ask::Join(joint), .. } => {
@@ -366,7 +365,6 @@ impl Session {
         }
     }
 
-    /// The root has decided that an agent is lost.
     fn on_agent_lost(&mut self, agent: AgentId) {
         // Messages that still arrive about the lost agent must not be attributed to its next incarnation.
         self.start(|child_starts, cx, _| child_starts.on_lost(cx, agent));
@@ -436,7 +434,7 @@ impl Session {
             if matches!(peer, Peer::Child { .. }) && cx.policy.survives_losses() {
                 // The child must exit. Without this message it would take the closed link for the loss of its parent,
                 // and ask the root to adopt it.
-                cx.answer(link, &Control::SessionDown(SessionDown::Log(Log::unfit())));
+                cx.answer(link, SessionDown::Log(Log::unfit()));
             }
             return cx.close(link);
         }
@@ -501,7 +499,6 @@ impl Session {
         }
     }
 
-    /// A child has linked.
     fn on_child_linked(&mut self, child: AgentId) {
         let survives = self.cx.policy.survives_losses();
         if survives {
@@ -544,7 +541,7 @@ impl Session {
         let incarnation = cx.links.routes.roster.incarnation(child);
         cx.links.on_link_up(link, Peer::Child { agent: child, incarnation });
         self.child_starts.on_adopted(cx, child);
-        cx.child(child, Control::SessionDown(SessionDown::Log(missed)));
+        cx.child(child, SessionDown::Log(missed));
         self.on_child_linked(child);
         waiting.into_iter().for_each(|frame| self.cx.links.send_child(child, frame));
     }

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Note;
 use wireup_wire::session::{PortsPerNode as Wanted, RankPortsNews, RankPortsReport};
-use wireup_wire::talk::{Control, SessionUp};
+use wireup_wire::talk::SessionUp;
 
 #[derive(Default)]
 pub struct RankPorts {
@@ -105,7 +105,7 @@ pub fn pass_on(cx: &mut Cx, report: RankPortsReport) -> Option<RankPortsReport> 
         return Some(report);
     }
     if cx.links.neighbours.has_up() {
-        cx.up(Control::SessionUp(SessionUp::RankPorts(report)));
+        cx.up(SessionUp::RankPorts(report));
     }
     None
 }
@@ -120,6 +120,7 @@ mod tests {
     use wireup_wire::job::PortRange;
     use wireup_wire::peer::SessionSpec;
     use wireup_wire::session::{Entry, SessionSnapshot, Standing};
+    use wireup_wire::talk::Control;
 
     /// Agent `me`, linked to its neighbours, in a session that reserves ports.
     fn reserving(me: u32) -> (Cx, RankPorts) {

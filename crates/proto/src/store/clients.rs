@@ -33,13 +33,11 @@ pub struct Clients {
 struct Client {
     reader: RequestReader,
     pending: Option<Pending>,
-    /// Number of the last request.
     request: u32,
     /// Whether replies wait for the client to read.
     is_full: bool,
     /// Whether the driver was asked to stop reading the connection.
     is_stopped: bool,
-    /// Whether the connection has ended.
     is_gone: bool,
 }
 
@@ -60,7 +58,6 @@ struct Pending {
     outcomes: Vec<Option<Outcome>>,
 }
 
-/// The form of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
     /// There is no reply.
@@ -75,7 +72,6 @@ enum Shape {
 }
 
 impl Clients {
-    /// Handles an event of a connection.
     pub fn on_event(&mut self, id: StoreClient, event: StoreEvent, questions: &mut Questions) {
         match event {
             StoreEvent::Opened if self.is_closing => self.acts.push((id, StoreAct::Close)),
@@ -113,12 +109,10 @@ impl Clients {
         self.all.is_empty()
     }
 
-    /// Whether some connections have not ended.
     pub fn are_open(&self) -> bool {
         self.all.values().any(|client| !client.is_gone)
     }
 
-    /// Accepts no more connections.
     pub fn stop_accepting(&mut self) {
         self.is_closing = true;
     }
@@ -262,7 +256,6 @@ impl Clients {
         self.ready.push_back(id);
     }
 
-    /// Ends a client's wait, if it waits.
     fn end_wait(&mut self, id: StoreClient, questions: &mut Questions) {
         let pending = self.all.get_mut(&id).and_then(|client| client.pending.take());
         if let Some(Pending { shape: Shape::Wait, keys, .. }) = pending {

@@ -31,7 +31,6 @@ pub struct Asker {
 
 #[derive(Default)]
 pub struct Dictionary {
-    /// ID of this agent.
     own: AgentId,
     entries: BTreeMap<Bytes, Entry>,
     queues: BTreeMap<Bytes, Queue>,
@@ -41,7 +40,6 @@ pub struct Dictionary {
     recalls: BTreeMap<Bytes, Recall>,
     /// Memory for keys and values (bytes).
     bytes: usize,
-    /// Number of pushes to all queues.
     pushes: u64,
     messages: BTreeMap<AgentId, Vec<Between>>,
 }
@@ -98,7 +96,6 @@ impl Dictionary {
         }
     }
 
-    /// ID of this agent.
     pub fn own(&self) -> AgentId {
         self.own
     }

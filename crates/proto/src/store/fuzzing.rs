@@ -5,7 +5,6 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::store::Question;
 
-/// Agents that each have some clients.
 pub struct Net {
     pub stores: Vec<Store>,
     pub under_way: BTreeMap<(usize, usize), VecDeque<Between>>,

@@ -132,7 +132,6 @@ impl Store {
         self.carry(cx, acts);
     }
 
-    /// Handles a message of another agent.
     pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let acts = self.handle_message(from, message);
         self.carry(cx, acts);
@@ -211,7 +210,6 @@ impl Store {
     }
 }
 
-/// A message in its frame.
 pub fn frame(job: JobId, message: &Between) -> Frame {
     Frame::new(PeerFrame::Store, 0, job.0, 0, peer::encode(message).into())
 }

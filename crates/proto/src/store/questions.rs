@@ -45,7 +45,6 @@ pub struct Part {
     pub slot: usize,
 }
 
-/// No question has this number.
 const NO_QUESTION: u32 = 0;
 
 #[derive(Default)]
@@ -88,7 +87,6 @@ enum Purpose {
     Other,
 }
 
-/// Questions to one agent.
 #[derive(Default)]
 struct Outgoing {
     /// Whether questions were sent that the agent has not acknowledged.
@@ -107,7 +105,6 @@ impl Questions {
         self.owners.iter().copied().filter(move |owner| self.parent.is_none() && *owner != own)
     }
 
-    /// The agents that own keys.
     pub fn owners(&self) -> &[AgentId] {
         &self.owners
     }
@@ -168,7 +165,6 @@ impl Questions {
         }
     }
 
-    /// Whether this agent is the owner of the key.
     pub fn owns(&self, key: &Bytes, operation: &Operation) -> bool {
         self.owner_of(key, operation) == self.own
     }
@@ -420,7 +416,6 @@ impl Questions {
         self.last
     }
 
-    /// The owner that a question is for.
     fn owner_of(&self, key: &Bytes, operation: &Operation) -> AgentId {
         if let (Operation::Count | Operation::List, Ok(owner)) = (operation, <[u8; 4]>::try_from(&key[..])) {
             return AgentId(u32::from_le_bytes(owner));

@@ -2,7 +2,7 @@
 
 use super::specs::{T, local, session, standing};
 use crate::agent::{Agent, AgentConfig};
-use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, ShellId, Started, Stream};
+use crate::io::{ExitStatus, Input, JobEvent, LinkId, Output, Peer, ShellId, SpawnPlan, Started, Stream};
 use crate::job::Born;
 use crate::outbox::control_frame;
 use crate::time::Instant;
@@ -65,6 +65,11 @@ impl TestAgent {
         self
     }
 
+    /// The driver reports an event of a job.
+    pub fn event(&mut self, job: JobId, event: JobEvent) -> &mut Self {
+        self.handle(Input::Job { job, event })
+    }
+
     pub fn launch(&mut self, spec: impl Into<Arc<JobSpec>>) -> &mut Self {
         self.agent.launch(self.now, spec);
         self
@@ -101,18 +106,17 @@ impl TestAgent {
         welcome.job.0
     }
 
-    pub fn receive(&mut self, link: LinkId, job: u32, message: &Control) -> &mut Self {
-        self.receive_frame(link, control_frame(JobId(job), message))
+    pub fn receive(&mut self, link: LinkId, job: u32, message: impl Into<Control>) -> &mut Self {
+        self.receive_frame(link, control_frame(JobId(job), &message.into()))
     }
 
     /// A launcher, or the parent, starts a job.
     pub fn receive_launch(&mut self, link: LinkId, spec: JobSpec) -> &mut Self {
         let (job, spec) = (spec.job.0, spec.into());
-        let message = match self.is_root {
-            true => Control::FromLauncher(FromLauncher::Launch(spec)),
-            false => Control::SessionDown(SessionDown::Launch(spec)),
-        };
-        self.receive(link, job, &message)
+        match self.is_root {
+            true => self.receive(link, job, FromLauncher::Launch(spec)),
+            false => self.receive(link, job, SessionDown::Launch(spec)),
+        }
     }
 
     pub fn receive_frame(&mut self, link: LinkId, frame: Frame) -> &mut Self {
@@ -123,18 +127,19 @@ impl TestAgent {
     /// The first rank of the node has started.
     pub fn rank_started(&mut self, job: u32) -> &mut Self {
         let local = LocalRank(0);
-        self.handle(Input::Job {
-            job: JobId(job),
-            event: JobEvent::RankStarted { local, result: Ok(Started { pid: 1, spawn_ns: 1, exec_ns: 1 }) },
-        })
+        self.event(JobId(job), JobEvent::RankStarted { local, result: Ok(Started { pid: 1, spawn_ns: 1, exec_ns: 1 }) })
+    }
+
+    pub fn rank_exited(&mut self, job: u32, local: u16, status: ExitStatus) -> &mut Self {
+        self.event(JobId(job), JobEvent::RankExited { local: LocalRank(local), status, out_of_memory: false })
     }
 
     /// A rank has ended, and so have its output streams.
     pub fn rank_ended(&mut self, job: u32, local: u16, status: ExitStatus) -> &mut Self {
         let (job, local) = (JobId(job), LocalRank(local));
-        self.handle(Input::Job { job, event: JobEvent::RankExited { local, status, out_of_memory: false } });
+        self.event(job, JobEvent::RankExited { local, status, out_of_memory: false });
         for stream in [Stream::Out, Stream::Err] {
-            self.handle(Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
+            self.event(job, JobEvent::StdioClosed { local, stream });
         }
         self
     }
@@ -177,8 +182,10 @@ pub trait Look {
     fn calls(&self) -> Vec<(ShellId, u32)>;
     /// The remote shells that are started in order to probe hosts.
     fn probes(&self) -> Vec<ShellId>;
-    /// Whether ranks are started.
-    fn spawns(&self) -> bool;
+    fn plan(&self) -> Option<&SpawnPlan>;
+    fn spawns(&self) -> bool {
+        self.plan().is_some()
+    }
 }
 
 impl Look for [Output] {
@@ -212,8 +219,8 @@ impl Look for [Output] {
         self.iter().filter_map(probe).collect()
     }
 
-    fn spawns(&self) -> bool {
-        self.iter().any(|output| matches!(output, Output::Spawn(_)))
+    fn plan(&self) -> Option<&SpawnPlan> {
+        self.iter().find_map(|output| if let Output::Spawn(plan) = output { Some(&**plan) } else { None })
     }
 }
 

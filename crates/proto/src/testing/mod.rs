@@ -15,5 +15,5 @@ mod transit;
 pub use agent::{Look, TestAgent, UP, cause};
 pub use net::{Faults, Net};
 pub use scene::{agent_of, down, in_session, one_run};
-pub use specs::{SECOND, T, by_step, departed, facts_of, job, job_on, local, session, small_job, standing};
+pub use specs::{SECOND, T, by_step, departed, facts_of, job, job_on, local, places_of, session, small_job, standing};
 pub use transit::{Dice, Transit};

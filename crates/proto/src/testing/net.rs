@@ -107,6 +107,19 @@ impl Net {
         net
     }
 
+    /// Running agents whose ranks use our own PMI client and have completed its handshake.
+    pub fn own(agents: u32, ppn: u32) -> Net {
+        let mut net = Net::running(agents, ppn, |_| ());
+        net.greet();
+        net
+    }
+
+    /// All ranks complete the handshake of our own PMI client.
+    pub fn greet(&mut self) {
+        self.request_all("cmd=init pmi_version=2 pmi_subversion=0");
+        self.request_all("cmd=fullinit;pmijobid=job-1;pmirank=0;threaded=FALSE;");
+    }
+
     fn start(&mut self, me: u32, session: SessionSpec, jobs: Vec<Arc<JobSpec>>) {
         let mut agent = TestAgent::start(me, session, self.now);
         for job in jobs {
@@ -201,6 +214,11 @@ impl Net {
         self.transit.push(Path::Driver(self.requests), (me, input));
     }
 
+    /// The driver of an agent reports an event of a job.
+    fn event(&mut self, me: u32, job: JobId, event: JobEvent) {
+        self.answer(me, Input::Job { job, event });
+    }
+
     /// Carries out an agent's outputs.
     fn perform(&mut self, me: u32) {
         while let Some(output) = self.agents[me as usize].as_mut().and_then(|agent| agent.poll()) {
@@ -236,15 +254,10 @@ impl Net {
             Output::Spawn(plan) => {
                 for rank in &plan.ranks {
                     let (local, pid) = (rank.local, 100 + rank.rank.0);
-                    self.answer(
+                    self.event(
                         me,
-                        Input::Job {
-                            job: plan.job,
-                            event: JobEvent::RankStarted {
-                                local,
-                                result: Ok(Started { pid, spawn_ns: 1, exec_ns: 2 }),
-                            },
-                        },
+                        plan.job,
+                        JobEvent::RankStarted { local, result: Ok(Started { pid, spawn_ns: 1, exec_ns: 2 }) },
                     );
                 }
             }
@@ -255,23 +268,17 @@ impl Net {
             Output::RenewRankPorts { job } => self.answer(me, Input::RankPortsRenewed { job }),
             Output::ListenForRanks { job, ports, base, .. } => {
                 let address = rank_address::encode(me.into(), base.unwrap_or(ports.range.low), &[]).into();
-                self.answer(me, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
+                self.event(me, job, JobEvent::RanksListen { result: Ok(address) });
             }
             Output::ReserveRendezvous { job, range, .. } => {
                 let result = Ok(SocketAddr::from(([127, 0, 0, 1], range.low)));
-                self.answer(me, Input::Job { job, event: JobEvent::RendezvousReserved { result } });
+                self.event(me, job, JobEvent::RendezvousReserved { result });
             }
-            Output::TellSecret { job } => {
-                self.answer(me, Input::Job { job, event: JobEvent::SecretOfRanks { secret: Secret([7; 32]) } })
-            }
+            Output::TellSecret { job } => self.event(me, job, JobEvent::SecretOfRanks { secret: Secret([7; 32]) }),
             Output::Share { job, share, ref content } => {
-                if (self.memory_fails)(content) {
-                    self.answer(
-                        me,
-                        Input::Job { job, event: JobEvent::Shared { share, result: Err("there is no memory".into()) } },
-                    );
-                } else if matches!(content, Content::Slots { .. }) {
-                    self.answer(me, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
+                let result = if (self.memory_fails)(content) { Err("there is no memory".into()) } else { Ok(()) };
+                if result.is_err() || matches!(content, Content::Slots { .. }) {
+                    self.event(me, job, JobEvent::Shared { share, result });
                 }
                 self.memory.push(output);
             }
@@ -315,8 +322,9 @@ impl Net {
 
 /// Methods about ranks; each delivers all messages before it returns.
 impl Net {
-    fn place(&self, rank: u32) -> (u32, LocalRank) {
-        (rank / self.ppn, LocalRank((rank % self.ppn) as u16))
+    /// The agent of a rank, and a client in the rank.
+    fn client(&self, rank: u32, number: u16) -> (u32, Client) {
+        (rank / self.ppn, Client { local: LocalRank((rank % self.ppn) as u16), number })
     }
 
     /// A rank sends a request; one that ends with `;` is framed as PMI-2. Returns what the rank has received since the
@@ -331,9 +339,8 @@ impl Net {
             true => format!("{:>6}{request}", request.len()),
             false => format!("{request}\n"),
         };
-        let (agent, local) = self.place(rank);
-        let client = Client { local, number };
-        self.answer(agent, Input::Job { job: JobId(1), event: JobEvent::ClientBytes { client, bytes: text.into() } });
+        let (agent, client) = self.client(rank, number);
+        self.event(agent, JobId(1), JobEvent::ClientBytes { client, bytes: text.into() });
         self.settle();
         self.further_replies(rank, number)
     }
@@ -350,21 +357,15 @@ impl Net {
 
     /// A secondary client of a rank connects.
     pub fn join(&mut self, rank: u32, number: u16) {
-        let (agent, local) = self.place(rank);
-        self.answer(
-            agent,
-            Input::Job { job: JobId(1), event: JobEvent::ClientJoined { client: Client { local, number } } },
-        );
+        let (agent, client) = self.client(rank, number);
+        self.event(agent, JobId(1), JobEvent::ClientJoined { client });
         self.settle();
     }
 
     /// A secondary client of a rank closes its socket.
     pub fn part(&mut self, rank: u32, number: u16) {
-        let (agent, local) = self.place(rank);
-        self.answer(
-            agent,
-            Input::Job { job: JobId(1), event: JobEvent::ClientGone { client: Client { local, number } } },
-        );
+        let (agent, client) = self.client(rank, number);
+        self.event(agent, JobId(1), JobEvent::ClientGone { client });
         self.settle();
     }
 
@@ -378,20 +379,14 @@ impl Net {
         (0..count).map(|rank| self.replies(rank)).collect()
     }
 
-    /// A rank exits.
     pub fn exit(&mut self, rank: u32, code: u8) {
-        let ((agent, local), job) = (self.place(rank), JobId(1));
-        self.answer(agent, Input::Job { job, event: JobEvent::ClientGone { client: local.into() } });
+        let ((agent, client), job) = (self.client(rank, 0), JobId(1));
+        let local = client.local;
+        self.event(agent, job, JobEvent::ClientGone { client });
         for stream in [Stream::Out, Stream::Err] {
-            self.answer(agent, Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
+            self.event(agent, job, JobEvent::StdioClosed { local, stream });
         }
-        self.answer(
-            agent,
-            Input::Job {
-                job,
-                event: JobEvent::RankExited { local, status: ExitStatus::Exited(code), out_of_memory: false },
-            },
-        );
+        self.event(agent, job, JobEvent::RankExited { local, status: ExitStatus::Exited(code), out_of_memory: false });
         self.settle();
     }
 
@@ -410,9 +405,7 @@ impl Net {
     }
 
     pub fn stalls(&self) -> Vec<&StallReport> {
-        let stalls = self.reports.iter();
-        stalls
-            .filter_map(|report| if let Control::JobUp(JobUp::Stall(stall)) = report { Some(stall) } else { None })
-            .collect()
+        let stall = |report| if let &Control::JobUp(JobUp::Stall(ref stall)) = report { Some(stall) } else { None };
+        self.reports.iter().filter_map(stall).collect()
     }
 }

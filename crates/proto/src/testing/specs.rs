@@ -2,6 +2,7 @@
 
 use crate::job::JobTree;
 use crate::job::facts::Facts;
+use crate::launcher::SpawnNode;
 use crate::time::Instant;
 use std::sync::Arc;
 use wireup_coll::mapping::{Mapping, by_slot};
@@ -72,6 +73,12 @@ pub fn job_on(id: u32, agents: impl IntoIterator<Item = u32>, ppn: u32) -> JobSp
             ..JobOptions::default()
         },
     }
+}
+
+/// The nodes of a job, as places for ranks of further jobs; their numbers of slots are unknown.
+pub fn places_of(spec: &JobSpec) -> Vec<SpawnNode> {
+    let place = |node: &NodeSpec| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() };
+    spec.nodes.iter().map(place).collect()
 }
 
 /// A rank that has left after finalizing, before it entered any collective.

@@ -31,7 +31,6 @@ impl<P: Copy + Ord, M> Transit<P, M> {
         self.0.push_back((path, message));
     }
 
-    /// The message that was sent first.
     pub fn first(&mut self) -> Option<(P, M)> {
         self.0.pop_front()
     }

@@ -93,7 +93,6 @@ pub enum Caller {
 }
 
 impl RemoteShell {
-    /// The properties of this method of starting an agent.
     pub fn start_method(&self) -> &'static StartMethod {
         match self {
             RemoteShell::Local => &StartMethod { same_machine: true, in_stead: false, ..ANY },

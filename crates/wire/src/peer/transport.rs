@@ -28,7 +28,6 @@ impl AgentTransport {
         (AgentTransport::Ucx, "ucx", true),
     ];
 
-    /// All transports with their names.
     pub fn named() -> impl Iterator<Item = (&'static str, AgentTransport)> {
         Self::ROWS.iter().map(|(transport, name, _)| (*name, *transport))
     }

@@ -3,9 +3,6 @@
 //! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs. The
 //! first byte of an input gives the length of the pieces into which the rest is split; 0: a single piece.
 
-pub mod ranks;
-pub mod shared;
-
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
@@ -15,8 +12,13 @@ use wireup_wire::pmi::{
     encode_unknown,
 };
 use wireup_wire::pmix::{FromServer, Message, PmixError, ToServer, Unpacker};
+use wireup_wire::rank_address::{self as address, candidates, for_all, host, port, shift_port, sockaddr};
 use wireup_wire::rope::Rope;
+use wireup_wire::secondary_client::{self, agent, is_name};
+use wireup_wire::shared::rows::{Form, Rows};
+use wireup_wire::shared::segment::{Layout, Segment};
 use wireup_wire::talk::Control;
+use wireup_wire::torch_store::{self as torch, TorchStoreError};
 use wireup_wire::{blob, block, store, values};
 
 /// A target's name and its body.
@@ -29,14 +31,14 @@ pub const DECODERS: [Decoder; 13] = [
     ("bootstrap", bootstrap),
     ("pairs", pairs),
     ("blocks", blocks),
-    ("segment", shared::segment),
-    ("rows", shared::rows),
+    ("segment", segment),
+    ("rows", rows),
     ("pmi_request", pmi_request),
     ("pmi_reply", pmi_reply),
     ("pmix", pmix),
-    ("rank_address", ranks::rank_address),
-    ("secondary_client", ranks::secondary_client),
-    ("torch_store", ranks::torch_store),
+    ("rank_address", rank_address),
+    ("secondary_client", secondary_client),
+    ("torch_store", torch_store),
 ];
 
 /// The length of a piece, as given by the first byte, and the remaining bytes.
@@ -125,6 +127,7 @@ pub fn blocks(input: &[u8]) {
     let walk: Result<Vec<_>, _> = block::blocks(Bytes::copy_from_slice(input)).collect();
     let rope = Rope::from(Bytes::copy_from_slice(input));
     assert_eq!(walk.as_ref().map(Vec::len), block::count(&rope).as_ref().copied());
+    let _ = (block::is_bare(input), block::first(&rope, 3));
     let Ok(walk) = walk else { return };
     assert_eq!(block::first(&rope, walk.len()), Ok(rope));
     let packed: Vec<u8> = walk.iter().flat_map(|block| block.encode()).collect();
@@ -310,4 +313,122 @@ fn reply_goes_round(dialect: Dialect, command: Command, reply: &Reply<'_>) {
     reader.push(&bytes).expect("a decoded reply is within the limits");
     let again = reader.next().expect("our own framing").expect("a whole reply");
     assert_eq!(again.reply_to(command).as_ref(), Ok(reply));
+}
+
+/// The address of a rank: there are at most eight socket addresses to dial, and encoding these gives an address with
+/// the same ones. The first byte is a distance between ports.
+pub fn rank_address(input: &[u8]) {
+    let Some((&distance, bytes)) = input.split_first() else { return };
+    let own = host(bytes).unwrap_or_default();
+    let (far, near) = (candidates(bytes, !own), candidates(bytes, own));
+    assert!(far.len() <= 8 && near.len() <= 1 && for_all(bytes).len() <= 8);
+    assert!(far.iter().chain(&near).all(|place| port(bytes) == Some(place.port())), "the port of another address");
+    assert!(far.iter().all(|place| sockaddr(place).len() == if place.is_ipv4() { 16 } else { 28 }));
+    if !far.is_empty() && far.iter().all(|place| !place.ip().is_loopback()) {
+        let ips: Vec<_> = far.iter().map(|place| place.ip()).collect();
+        let again = address::encode(own, far[0].port(), &ips);
+        assert!(again.len() <= address::LEN_MAX && bytes.starts_with(&again) && candidates(&again, !own) == far);
+    }
+    let Some(other) = shift_port(bytes, distance.into()) else { return };
+    assert!(other.len() <= bytes.len() && host(&other) == Some(own));
+    assert_eq!(port(&other), port(bytes).map(|port| port + u16::from(distance)));
+    let ips = |places: Vec<std::net::SocketAddr>| places.iter().map(|place| place.ip()).collect::<Vec<_>>();
+    assert_eq!(ips(candidates(&other, !own)), ips(far), "the rank at another port has other addresses");
+}
+
+/// A library that joins, the agent's answer, and the variable that leads to the agent.
+pub fn secondary_client(input: &[u8]) {
+    if let Some(hello) = secondary_client::Hello::decode(input) {
+        assert!(is_name(hello.name) && hello.encode() == input);
+    }
+    if let Some(answer) = secondary_client::Answer::decode(input) {
+        assert_eq!(input, [answer.encode()]);
+    }
+    if let Some((job, name)) = agent(input) {
+        assert_eq!(agent(&[job.0.to_string().as_bytes(), b":", name].concat()), Some((job, name)));
+    }
+}
+
+/// Requests to PyTorch's store: any split gives the same requests.
+pub fn torch_store(input: &[u8]) {
+    let Some((&first, bytes)) = input.split_first() else { return };
+    let read = |piece: usize| {
+        let (mut reader, mut seen) = (torch::RequestReader::default(), Vec::new());
+        for chunk in bytes.chunks(piece) {
+            reader.push(chunk)?;
+            while let Some(request) = reader.next()? {
+                seen.push(request);
+            }
+        }
+        Ok::<_, TorchStoreError>(seen)
+    };
+    let whole = read(bytes.len().max(1));
+    assert_eq!(read(usize::from(first).max(1)), whole, "the requests depend on the split");
+}
+
+/// Pairs with their index, which a rank reads in its agent's memory. Their header contains the length, which random bytes
+/// rarely match: so each input is read as it is, and once more with a matching header. A listed pair can be looked up,
+/// unless another pair with the same key is found first, and a segment built from the pairs gives the same answers.
+pub fn segment(input: &[u8]) {
+    pairs_are_found(input);
+    let Some((&slots, body)) = input.split_first() else { return };
+    let slots = u32::from(slots).min(body.len() as u32 / 4);
+    let blob_len = body.len() as u32 - slots * 4;
+    pairs_are_found(&with_header(b"WKV1", &[slots, slots, blob_len, 0, 0, 0, 0], body));
+}
+
+fn pairs_are_found(bytes: &[u8]) {
+    let Ok(segment) = Segment::read(bytes) else { return };
+    let pairs: Vec<blob::Pair<'_>> = segment.pairs().collect();
+    let mut layout = Layout::default();
+    for pair in &pairs {
+        // Slots may point into each other's pairs, so that the same bytes are counted several times.
+        if layout.add(*pair).is_err() {
+            return;
+        }
+        let _ = segment.get(pair.key);
+        let longer = [pair.key, b"?"].concat();
+        assert!(segment.get(&longer).is_none() || pairs.iter().any(|pair| pair.key == longer));
+    }
+    let mut again = vec![0; layout.total_len()];
+    layout.build(&mut again, pairs.iter().copied());
+    let again = Segment::read(&again).expect("what is built can be read");
+    for (at, pair) in pairs.iter().enumerate() {
+        if pairs[at + 1..].iter().all(|later| later.key != pair.key) {
+            assert_eq!(again.get(pair.key), Some(pair.value));
+        }
+    }
+}
+
+/// The array of an allgather: rows and packed values yield as many values as the header says, or an error.
+pub fn rows(input: &[u8]) {
+    values_are_counted(input);
+    let [form, count, stride, body @ ..] = input else { return };
+    let form = u32::from(form % 2);
+    let count = if form == Form::Rows as u32 { body.len() as u32 / u32::from(*stride).max(1) } else { (*count).into() };
+    let body = if form == Form::Rows as u32 { &body[..(count * u32::from(*stride)) as usize] } else { body };
+    let header = [form, count, (*stride).into(), body.len() as u32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    values_are_counted(&with_header(b"WAG1", &header, body));
+}
+
+fn values_are_counted(bytes: &[u8]) {
+    let Ok(rows) = Rows::read(bytes) else { return };
+    let values: Vec<_> = rows.values().collect();
+    let whole = values.iter().all(Result::is_ok);
+    assert!(if whole { values.len() as u32 == rows.count() } else { values.last().is_some_and(Result::is_err) });
+    let fits = values.iter().flatten().all(|value| value.len() <= rows.stride());
+    let Some(len) = (rows.count() as usize).checked_mul(rows.stride()).filter(|len| *len < 1 << 20) else { return };
+    let mut buffer = vec![0xaa; len];
+    let filled = rows.fill(&mut buffer, rows.stride());
+    assert_eq!(filled.is_ok(), whole && fits);
+    for (rank, row) in buffer.chunks(rows.stride().max(1)).enumerate().filter(|_| filled.is_ok()) {
+        let value = values[rank].expect("the values were counted");
+        assert!(row.starts_with(value) && row[value.len()..].iter().all(|byte| *byte == 0));
+        assert!(rows.row(rank as u32).is_none_or(|own| own == row));
+    }
+}
+
+fn with_header(magic: &[u8], numbers: &[u32], body: &[u8]) -> Vec<u8> {
+    let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+    magic.iter().copied().chain(numbers).chain(body.iter().copied()).collect()
 }

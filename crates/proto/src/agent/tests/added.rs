@@ -2,7 +2,7 @@
 
 use super::standing::{LAUNCHER, receive_all};
 use super::*;
-use crate::io::ExitStatus;
+use crate::io::{ExitStatus, ShellId};
 use crate::testing::local;
 use wireup_wire::job::NodeSpec;
 use wireup_wire::limits::ADDED_HOSTS_MAX;
@@ -22,6 +22,14 @@ fn root() -> (TestAgent, u32) {
     root.outputs();
     let job = root.attach(LAUNCHER);
     (root, job)
+}
+
+/// A root whose launcher has launched a job with these hosts, the job's number, and the remote shells to the hosts.
+fn adding(hosts: &[&str]) -> (TestAgent, u32, Vec<ShellId>) {
+    let (mut root, job) = root();
+    root.receive_launch(LAUNCHER, job_with(job, [0], hosts));
+    let shells = root.outputs().calls().into_iter().map(|(shell, _)| shell).collect();
+    (root, job, shells)
 }
 
 fn to_add(name: &str) -> NodeSpec {
@@ -63,8 +71,8 @@ fn link(root: &mut TestAgent, agent: u32, incarnation: u32) -> LinkId {
 /// Reports that the ranks of a job have ended: one rank on each of these agents, and one at the root.
 fn end(root: &mut TestAgent, job: u32, links: &[LinkId]) {
     for link in links {
-        root.receive(*link, job, &Control::JobUp(JobUp::Started { ranks: 1, pmix: None }));
-        root.receive(*link, job, &Control::JobUp(JobUp::Done(peer::Done { ranks: 1, ..peer::Done::default() })));
+        root.receive(*link, job, JobUp::Started { ranks: 1, pmix: None });
+        root.receive(*link, job, JobUp::Done(peer::Done { ranks: 1, ..peer::Done::default() }));
     }
     root.rank_started(job).rank_ended(job, 0, ExitStatus::Exited(0));
 }
@@ -85,19 +93,13 @@ fn an_added_host_serves_one_job_and_its_number_is_free_again() {
     let outputs = root.outputs();
     assert!(outputs.spawns());
     for at in links {
-        assert!(
-            matches!(&outputs.sent(at)[..], [.., Control::SessionDown(SessionDown::Start { .. })]),
-            "{:?}",
-            outputs.sent(at)
-        );
+        let sent = outputs.sent(at);
+        assert!(matches!(&sent[..], [.., Control::SessionDown(SessionDown::Start { .. })]), "{sent:?}");
     }
     end(&mut root, job, &links);
     let outputs = root.outputs();
-    assert!(
-        matches!(&outputs.sent(LAUNCHER)[..], [.., Control::ToLauncher(ToLauncher::Ended(_))]),
-        "{:?}",
-        outputs.sent(LAUNCHER)
-    );
+    let sent = outputs.sent(LAUNCHER);
+    assert!(matches!(&sent[..], [.., Control::ToLauncher(ToLauncher::Ended(_))]), "{sent:?}");
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3), AgentId(4)])]);
     assert!(links.iter().all(|at| outputs.closes(*at)));
     root.link_down(LAUNCHER);
@@ -114,9 +116,7 @@ fn an_added_host_serves_one_job_and_its_number_is_free_again() {
 
 #[test]
 fn the_remote_shell_of_an_agent_that_has_left_says_nothing_about_the_next_one() {
-    let (mut root, job) = root();
-    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
-    let shell = root.outputs().calls()[0].0;
+    let (mut root, job, shells) = adding(&["moon"]);
     let links = [link(&mut root, 3, 1)];
     root.outputs();
     end(&mut root, job, &links);
@@ -124,7 +124,7 @@ fn the_remote_shell_of_an_agent_that_has_left_says_nothing_about_the_next_one() 
     let next = root.attach(LAUNCHER);
     root.receive_launch(LAUNCHER, job_with(next, [0], &["mars"]));
     let at = link(&mut root, 3, 3);
-    root.shell_ended(shell, 255, "moon is closed").outputs();
+    root.shell_ended(shells[0], 255, "moon is closed").outputs();
     root.link_down(at);
     let sent = root.tick_when_due().sent(LAUNCHER);
     assert!(matches!(cause(&sent), Some(Cause::AgentLost { problem, .. }) if !problem.contains("moon")), "{sent:?}");
@@ -132,39 +132,29 @@ fn the_remote_shell_of_an_agent_that_has_left_says_nothing_about_the_next_one() 
 
 #[test]
 fn a_host_that_cannot_be_added_fails_its_job_alone() {
-    let (mut root, job) = root();
-    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
-    let shell = root.outputs().calls()[0].0;
+    let (mut root, _, shells) = adding(&["moon"]);
+    root.shell_ended(shells[0], 255, "kex_exchange_identification: Connection closed by remote host");
+    let sent = root.sent(LAUNCHER);
+    assert!(matches!(&sent[..], [Control::Note(Note::Retry { agent: AgentId(3), .. })]), "{sent:?}");
+    let shell = root.tick_when_due().outputs().calls()[0].0;
     root.shell_ended(shell, 255, "no route to host");
-    let outputs = root.tick_when_due().outputs();
+    let outputs = root.outputs();
     let sent = outputs.sent(LAUNCHER);
     assert!(
         matches!(cause(&sent), Some(Cause::AgentsMissing { missing }) if missing[0].problem.contains("no route")),
         "{sent:?}"
     );
     assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])]);
-    let sent = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskNodes { revive: false })]);
+    let sent = receive_all(&mut root, 0, [FromLauncher::AskNodes { revive: false }]);
     assert!(matches!(&sent[..], [Control::ToLauncher(ToLauncher::Nodes(nodes))] if nodes.len() == 3), "{sent:?}");
 }
 
 #[test]
-fn the_launcher_is_told_how_its_host_is_started() {
-    let (mut root, job) = root();
-    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
-    let shell = root.outputs().calls()[0].0;
-    root.shell_ended(shell, 255, "kex_exchange_identification: Connection closed by remote host");
-    let sent = root.sent(LAUNCHER);
-    assert!(matches!(&sent[..], [Control::Note(Note::Retry { agent: AgentId(3), .. })]), "{sent:?}");
-}
-
-#[test]
 fn all_hosts_that_cannot_be_added_are_named() {
-    let (mut root, job) = root();
-    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon", "sun"]));
-    let calls = root.outputs().calls();
-    root.shell_ended(calls[0].0, 255, "no route to moon");
+    let (mut root, _, shells) = adding(&["moon", "sun"]);
+    root.shell_ended(shells[0], 255, "no route to moon");
     assert_eq!(cause(&root.sent(LAUNCHER)), None, "sun may start");
-    root.shell_ended(calls[1].0, 255, "no route to sun");
+    root.shell_ended(shells[1], 255, "no route to sun");
     let sent = root.sent(LAUNCHER);
     let Some(Cause::AgentsMissing { missing }) = cause(&sent) else { panic!("{sent:?}") };
     assert!(missing[0].problem.contains("moon") && missing[1].problem.contains("sun"), "{missing:?}");
@@ -201,34 +191,30 @@ fn a_host_that_the_session_has_is_not_added_again() {
 #[test]
 fn hosts_of_a_job_that_is_given_up_are_released() {
     for how in 0..3 {
-        let (mut root, job) = root();
-        root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
-        let shell = root.outputs().calls()[0].0;
+        let (mut root, job, shells) = adding(&["moon"]);
         match how {
             0 => root.link_down(LAUNCHER),
-            1 => root.receive(LAUNCHER, job, &Control::JobDown(JobDown::Kill { grace_ns: 0 })),
+            1 => root.receive(LAUNCHER, job, JobDown::Kill { grace_ns: 0 }),
             _ => {
                 root.attach(LinkId(51));
-                root.receive(LinkId(51), 0, &standing::kill(job, "me"))
+                root.receive(LinkId(51), 0, standing::kill(job, "me"))
             }
         };
         let outputs = root.outputs();
         assert_eq!(entries(&outputs), [Entry::Lost(vec![AgentId(3)])], "{how}");
-        assert!(outputs.contains(&Output::StopShell { shell }), "{how}");
+        assert!(outputs.contains(&Output::StopShell { shell: shells[0] }), "{how}");
     }
 }
 
 #[test]
 fn a_job_runs_only_on_its_own_hosts() {
-    let (mut root, job) = root();
-    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
-    root.outputs();
+    let (mut root, _, _) = adding(&["moon"]);
     let other = LinkId(51);
     let second = root.attach(other);
     root.receive_launch(other, job_on(second, [3], 1));
     let sent = root.sent(other);
     assert!(matches!(cause(&sent), Some(Cause::Launcher { problem }) if problem.contains("does not have")), "{sent:?}");
-    let lists = receive_all(&mut root, 0, &[Control::FromLauncher(FromLauncher::AskJobs)]);
+    let lists = receive_all(&mut root, 0, [FromLauncher::AskJobs]);
     let [Control::ToLauncher(ToLauncher::JobList(jobs))] = &lists[..] else { panic!("{lists:?}") };
     assert_eq!((&jobs[0].nodes[..], &jobs[0].added[..]), (&[AgentId(0)][..], &["moon".to_owned()][..]));
 }
@@ -247,13 +233,11 @@ fn a_session_on_one_machine_takes_no_hosts() {
 
 #[test]
 fn lost_nodes_return_without_hosts_that_were_added() {
-    let (mut root, job) = root();
-    root.receive_launch(LAUNCHER, job_with(job, [0], &["moon"]));
-    root.outputs();
+    let (mut root, _, _) = adding(&["moon"]);
     let added = link(&mut root, 3, 1);
     root.outputs();
     root.link_down(added).tick_at(T + SECOND).outputs();
-    root.receive(LAUNCHER, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
+    root.receive(LAUNCHER, 0, FromLauncher::AskNodes { revive: true });
     assert_eq!(called(&root.outputs()), []);
 }
 

@@ -34,6 +34,11 @@ pub(super) fn frame(job: u32, arg: u32) -> Frame {
     Frame::new(DIRECT, 0, job, arg, payload)
 }
 
+/// A frame with half of the payload that may wait.
+fn half_of_bound(job: u32) -> Frame {
+    Frame { payload: vec![0; DIRECT_WAITING_BYTES_MAX / 2].into(), ..frame(job, 0) }
+}
+
 pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
     let now = agent.now;
     let cx = &mut agent.session.cx;
@@ -316,15 +321,11 @@ fn if_the_peer_has_lost_the_link_it_is_closed_and_frames_are_sent_again() {
 #[test]
 fn frames_that_wait_for_an_earlier_one_are_bounded() {
     let mut three = three();
-    let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 1..3 {
-        three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(1, 0) }))));
+        three.receive_frame(UP, routed(5, 3, None, Some((number, half_of_bound(1)))));
     }
-    let failed = three.handle(Input::Tick).sent(UP).into_iter().find_map(|message| match message {
-        Control::JobUp(JobUp::Failed(failure)) => Some(failure.cause),
-        _ => None,
-    });
-    assert!(matches!(failed, Some(Cause::NoDirectLink { problem, .. })
+    let sent = three.handle(Input::Tick).sent(UP);
+    assert!(matches!(cause(&sent), Some(Cause::NoDirectLink { problem, .. })
             if problem.contains("while earlier frames are missing")));
 }
 
@@ -338,9 +339,8 @@ fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
     assert_eq!(early, [7, 8]);
     three.receive_frame(UP, routed(5, 3, None, Some((3, frame(2, 10)))));
     assert!(three.session.early.take_waited(JobId(2)).frames.is_empty(), "the job has ended");
-    let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 4..6 {
-        three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
+        three.receive_frame(UP, routed(5, 3, None, Some((number, half_of_bound(3)))));
     }
     let waited = three.session.early.take_waited(JobId(3));
     assert_eq!((waited.frames.len(), waited.is_cut), (2, true), "the job gets an error");
@@ -422,21 +422,16 @@ fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
     assert!(outputs.sent(UP).iter().any(is_it));
 }
 
-/// One frame of each kind that only travels down the tree of a job.
-fn down_frames() -> impl Iterator<Item = Frame> {
-    DownFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()))
-}
-
-/// One frame of each kind that only travels up the tree of a job.
-fn up_frames() -> impl Iterator<Item = Frame> {
-    UpFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()))
+/// One frame of each of these kinds.
+fn frames<K: Copy + Into<FrameKind>>(kinds: &'static [K]) -> impl Iterator<Item = Frame> {
+    kinds.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()))
 }
 
 #[test]
 fn a_frame_that_a_child_cannot_send_ends_the_link_and_names_the_child() {
-    let kill = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    let kill = control_frame(JobId(1), &JobDown::Kill { grace_ns: 0 }.into());
     let pair = Frame::new(FrameKind::Pair, 0, 0, 0, Bytes::new());
-    for frame in down_frames().chain([kill, pair]) {
+    for frame in frames(DownFrame::ALL).chain([kill, pair]) {
         let mut root = with_job(TestAgent::new(0, session(7)));
         let link = root.link_child(1);
         root.outputs();
@@ -458,14 +453,14 @@ fn a_frame_that_a_child_cannot_send_ends_the_link_and_names_the_child() {
 
 #[test]
 fn a_frame_that_a_parent_or_launcher_cannot_send_ends_the_link() {
-    let from_agents = PeerFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
-    let down =
-        down_frames().filter(|frame| !matches!(frame.kind, FrameKind::Down(kind) if kind.may_come_from_launcher()));
-    let ready = || control_frame(JobId(1), &Control::JobUp(JobUp::Ready));
-    let start = control_frame(JobId(1), &Control::JobDown(JobDown::StartRanks));
-    let to_root = up_frames().chain(from_agents).chain(down).chain([ready(), start]).map(|frame| (0, frame));
-    let launch = control_frame(JobId(1), &Control::FromLauncher(FromLauncher::Launch(job(1).into())));
-    let to_three = up_frames().chain([ready(), launch]).map(|frame| (3, frame));
+    let down = frames(DownFrame::ALL)
+        .filter(|frame| !matches!(frame.kind, FrameKind::Down(kind) if kind.may_come_from_launcher()));
+    let ready = || control_frame(JobId(1), &JobUp::Ready.into());
+    let start = control_frame(JobId(1), &JobDown::StartRanks.into());
+    let to_root =
+        frames(UpFrame::ALL).chain(frames(PeerFrame::ALL)).chain(down).chain([ready(), start]).map(|frame| (0, frame));
+    let launch = control_frame(JobId(1), &FromLauncher::Launch(job(1).into()).into());
+    let to_three = frames(UpFrame::ALL).chain([ready(), launch]).map(|frame| (3, frame));
     for (me, frame) in to_root.chain(to_three) {
         let mut agent = with_job(TestAgent::new(me, session(7)));
         assert!(agent.receive_frame(UP, frame.clone()).outputs().closes(UP), "agent {me}: {frame:?}");
@@ -481,7 +476,8 @@ fn a_frame_that_another_agent_cannot_send_fails_the_job_and_ends_their_link() {
         Control::JobUp(JobUp::Done(Default::default())),
     ];
     let orders = orders.iter().map(|order| control_frame(JobId(1), order));
-    let of_trees = down_frames().chain(up_frames()).filter(|frame| frame.kind != DownFrame::NamesDown.into());
+    let of_trees =
+        frames(DownFrame::ALL).chain(frames(UpFrame::ALL)).filter(|frame| frame.kind != DownFrame::NamesDown.into());
     for frame in of_trees.chain(orders) {
         let mut three = three();
         let outputs = three.receive_frame(UP, routed(5, 3, None, Some((0, frame.clone())))).outputs();
@@ -503,14 +499,14 @@ fn what_arrived_for_a_job_that_never_starts_here_is_forgotten() {
     let mut agent = TestAgent::standing(3);
     agent.receive_frame(UP, routed(5, 3, offer(5), None));
     assert_eq!(agent.holds().direct_jobs, 1);
-    agent.receive(UP, 0, &Control::SessionDown(SessionDown::Log(Log { newest: JobId(1), ..Log::default() })));
+    agent.receive(UP, 0, SessionDown::Log(Log { newest: JobId(1), ..Log::default() }));
     assert_eq!(agent.holds().direct_jobs, 0);
 }
 
 #[test]
 fn frames_of_ended_jobs_that_have_waited_for_another_are_acknowledged() {
     let mut agent = TestAgent::standing(3);
-    agent.receive(UP, 0, &Control::SessionDown(SessionDown::Log(Log { newest: JobId(2), ..Log::default() }))).outputs();
+    agent.receive(UP, 0, SessionDown::Log(Log { newest: JobId(2), ..Log::default() })).outputs();
     let large = Frame { payload: vec![0; 5 << 10].into(), ..frame(2, 0) };
     for (number, frame) in [(1, frame(1, 0)), (2, large), (0, frame(1, 0))] {
         agent.receive_frame(UP, routed(5, 3, None, Some((number, frame))));

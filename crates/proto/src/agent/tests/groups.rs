@@ -197,9 +197,7 @@ fn stall_reports_name_the_missing_members() {
 
 /// Agents whose ranks use our own PMI client. Each of `ranks` defines the group of `members` as its group number 5.
 fn own(nodes: u32, members: &str, ranks: &[u32]) -> Net {
-    let mut net = Net::running(nodes, 2, |_| ());
-    net.request_all("cmd=init pmi_version=2 pmi_subversion=0");
-    net.request_all("cmd=fullinit;pmijobid=job-1;pmirank=0;threaded=FALSE;");
+    let mut net = Net::own(nodes, 2);
     for rank in ranks {
         let answer = net.request(*rank, &format!("cmd=wireup-group;group=5;members={members};tag=77;"));
         assert!(answer.contains("rc=0"), "{answer}");

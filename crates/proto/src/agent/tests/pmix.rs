@@ -6,7 +6,7 @@ use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{self, PmiFlavour, PortRange};
 use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
-use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, Wanted, pack};
+use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, pack};
 use wireup_wire::rank_address;
 use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::JobDown;
@@ -18,18 +18,18 @@ fn serving() -> TestAgent {
     let mut agent = begun(PmiFlavour::Pmix);
     server_sends(&mut agent, &ready());
     let outputs = agent.outputs();
-    let plan = outputs.iter().find_map(|output| if let Output::Spawn(plan) = output { Some(plan) } else { None });
-    let env: Vec<_> = plan.expect("the server is ready").ranks.iter().map(|rank| rank.env.last().cloned()).collect();
+    let env: Vec<_> =
+        outputs.plan().expect("the server is ready").ranks.iter().map(|rank| rank.env.last().cloned()).collect();
     assert_eq!(env, [Some(b"X=0".to_vec()), Some(b"X=1".to_vec())]);
     for local in 0..2 {
         let local = LocalRank(local);
-        agent.handle(Input::Job {
-            job: JOB,
-            event: JobEvent::RankStarted {
+        agent.event(
+            JOB,
+            JobEvent::RankStarted {
                 local,
                 result: Ok(Started { pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 }),
             },
-        });
+        );
     }
     agent.outputs();
     agent
@@ -58,9 +58,7 @@ fn with_sockets(pmi: PmiFlavour) -> TestAgent {
 
 /// Reports that the listening sockets are bound on the only node with ranks.
 fn listening(agent: &mut TestAgent) -> Vec<Output> {
-    agent
-        .handle(Input::Job { job: JOB, event: JobEvent::RanksListen { result: Ok(Bytes::from_static(b"here")) } })
-        .outputs()
+    agent.event(JOB, JobEvent::RanksListen { result: Ok(Bytes::from_static(b"here")) }).outputs()
 }
 
 fn stop_pmix() -> Output {
@@ -126,7 +124,7 @@ fn ready() -> FromServer {
 }
 
 fn server_sends(agent: &mut TestAgent, message: &FromServer) {
-    agent.handle(Input::Job { job: JOB, event: JobEvent::PmixBytes { bytes: pack(message) } });
+    agent.event(JOB, JobEvent::PmixBytes { bytes: pack(message) });
 }
 
 fn server_asks(agent: &mut TestAgent, id: u64, ask: Ask) -> Vec<ToServer> {
@@ -157,60 +155,27 @@ fn fence(ranks: &[u32]) -> Ask {
     Ask::Fence { set, collect: true, data: Bytes::from_static(b"d"), timeout_s: None }
 }
 
+/// `pmix::tests` has the list of all violations.
 #[test]
 fn a_server_that_violates_the_protocol_ends_its_job() {
-    let ask = |id, ask| FromServer::Ask { id, ask };
-    let modex = |rank| Ask::Modex(Wanted::data_of(Rank(rank)));
-    let lookup = || Ask::Names {
-        from: Rank(0),
-        ask: names::Ask::LookUp { names: vec!["k".into()], range: Range::Session, wait: 1, timeout_s: None },
-    };
-    let withdraw = names::Ask::Withdraw { names: Vec::new(), range: Range::Session, by: names::Publisher::Rank };
-    let broken: [(&str, Vec<FromServer>); 9] = [
-        ("twice, that it is ready", vec![ready()]),
-        ("rank 2, which is not on this node", vec![FromServer::Connected { rank: Rank(2) }]),
-        ("used request number 7 twice", vec![ask(7, lookup()), ask(7, lookup())]),
-        ("ranks that do not exist", vec![ask(1, fence(&[0, 2]))]),
-        ("ranks that do not exist", vec![ask(1, fence(&[1, 0]))]),
-        ("ranks that do not exist", vec![ask(1, fence(&[]))]),
-        ("answered request number 3", vec![FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() }]),
-        ("for rank 9", vec![ask(1, Ask::Names { from: Rank(9), ask: withdraw })]),
-        ("more than 65536", (0..=65_536).map(|id| ask(id, lookup())).collect()),
-    ];
-    for (what, messages) in broken {
+    for bytes in [pack(&ready()), Bytes::from_static(b"\x02\0\0\0\xff\xff")] {
         let mut agent = serving();
-        messages.iter().for_each(|message| server_sends(&mut agent, message));
-        let outputs = agent.outputs();
+        let outputs = agent.event(JOB, JobEvent::PmixBytes { bytes }).outputs();
         let sent = outputs.sent(UP);
-        let cause = cause(&sent);
-        assert!(matches!(cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
-        assert!(outputs.contains(&stop_pmix()), "{what}");
-        assert!(!agent.session.leaving.has_left(), "{what}: the agent continues");
+        assert!(matches!(cause(&sent), Some(Cause::PmixServer { .. })), "{sent:?}");
+        assert!(outputs.contains(&stop_pmix()));
+        assert!(!agent.session.leaving.has_left(), "the agent continues");
     }
-    let mut agent = serving();
-    agent.handle(Input::Job {
-        job: JOB,
-        event: JobEvent::PmixBytes { bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") },
-    });
-    assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { .. })), "the bytes are not a message");
-    let mut agent = serving();
-    assert_eq!(
-        server_asks(&mut agent, 1, modex(1)),
-        answered(1, Answer::Status(Status::BadParam)),
-        "the rank is local"
-    );
 }
 
 #[test]
 fn the_end_of_a_server_is_reported_with_its_last_output() {
     let gone = |agent: &mut TestAgent| {
         let status = ExitStatus::Signalled { signal: 11, core_dumped: false };
-        agent.handle(Input::Job {
-            job: JOB,
-            event: JobEvent::PmixGone {
-                end: Ok(PmixEnd { status, stderr: "assertion failed\n".into(), no_room: None }),
-            },
-        });
+        agent.event(
+            JOB,
+            JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: "assertion failed\n".into(), no_room: None }) },
+        );
         failure(agent)
     };
     let words = "killed by signal 11";
@@ -221,10 +186,7 @@ fn the_end_of_a_server_is_reported_with_its_last_output() {
     let mut both = begun(PmiFlavour::Both);
     let status = ExitStatus::Exited(89);
     let outputs = both
-        .handle(Input::Job {
-            job: JOB,
-            event: JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: String::new(), no_room: None }) },
-        })
+        .event(JOB, JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: String::new(), no_room: None }) })
         .outputs();
     assert!(outputs.spawns(), "the job continues without PMIx");
     assert!(outputs.sent(UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
@@ -246,8 +208,7 @@ fn ending() -> TestAgent {
 #[test]
 fn output_of_a_server_is_a_note_once_it_serves() {
     let notes = |mut agent: TestAgent| {
-        let mut sent =
-            agent.handle(Input::Job { job: JOB, event: JobEvent::PmixSaid { text: "old\n".into() } }).sent(UP);
+        let mut sent = agent.event(JOB, JobEvent::PmixSaid { text: "old\n".into() }).sent(UP);
         sent.retain(|message| matches!(message, Control::Note(_)));
         sent
     };
@@ -255,7 +216,7 @@ fn output_of_a_server_is_a_note_once_it_serves() {
     assert_eq!([notes(serving()), notes(ending())], [said.clone().to_vec(), said.to_vec()]);
     assert!(notes(begun(PmiFlavour::Pmix)).is_empty(), "it is not ready");
     let mut agent = begun(PmiFlavour::Pmix);
-    agent.handle(Input::Job { job: JOB, event: JobEvent::PmixSaid { text: "old\n".into() } });
+    agent.event(JOB, JobEvent::PmixSaid { text: "old\n".into() });
     server_sends(&mut agent, &ready());
     assert!(agent.outputs().sent(UP).contains(&said[0]));
 }
@@ -265,10 +226,7 @@ fn output_of_a_server_is_a_note_once_it_serves() {
 fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
     let joins = |agent: &mut TestAgent| server_sends(agent, &FromServer::Connected { rank: Rank(0) });
     let leaves = |agent: &mut TestAgent| {
-        agent.handle(Input::Job {
-            job: JOB,
-            event: JobEvent::RankExited { local: LocalRank(1), status: ExitStatus::Exited(0), out_of_memory: false },
-        });
+        agent.rank_exited(1, 1, ExitStatus::Exited(0));
     };
     for joins_first in [true, false] {
         let mut agent = serving();
@@ -335,13 +293,7 @@ fn one_node_answers_requests_about_its_own_ranks() {
     let found = Answer::Names(names::Answer::Found(vec![found]));
     assert_eq!(server_asks(&mut agent, 7, lookup()), answered(7, found));
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(0) });
-    let local = LocalRank(0);
-    agent
-        .handle(Input::Job {
-            job: JOB,
-            event: JobEvent::RankExited { local, status: ExitStatus::Exited(0), out_of_memory: false },
-        })
-        .outputs();
+    agent.rank_exited(1, 0, ExitStatus::Exited(0)).outputs();
     assert_eq!(
         server_asks(&mut agent, 8, lookup()),
         answered(8, Answer::Names(names::Answer::Refused(names::Refusal::NotFound))),
@@ -366,14 +318,10 @@ fn job_control_signals_and_ends_ranks() {
     let bad = server_asks(&mut agent, 2, control(Set::All, Action::Signal(99)));
     assert_eq!(bad, answered(2, Answer::Status(Status::BadParam)));
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(1) });
-    let local = LocalRank(1);
-    agent.handle(Input::Job {
-        job: JOB,
-        event: JobEvent::RankExited { local, status: ExitStatus::Exited(0), out_of_memory: false },
-    });
+    agent.rank_exited(1, 1, ExitStatus::Exited(0));
     let messages = to_server(&agent.outputs());
     assert_eq!(messages, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
     server_sends(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });
     assert!(matches!(failure(&mut agent), Some(Cause::Aborted { code: 1, .. })));
-    agent.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    agent.receive(UP, 1, JobDown::Kill { grace_ns: 0 });
 }

@@ -43,11 +43,8 @@ fn tasks_start(root: &mut TestAgent, shell: ShellId, agents: impl IntoIterator<I
 
 /// The missing agents and the reasons, as the root has reported them; empty: it has not reported any.
 fn missing(sent: &[Output]) -> Vec<(u32, String)> {
-    let failed = sent.sent(UP).into_iter().find_map(|message| match message {
-        Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing),
-        _ => None,
-    });
-    failed.unwrap_or_default().into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect()
+    let Some(Cause::AgentsMissing { missing }) = cause(&sent.sent(UP)).cloned() else { return Vec::new() };
+    missing.into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect()
 }
 
 #[test]
@@ -87,7 +84,7 @@ fn the_problem_of_a_task_is_sent_to_the_parent_of_its_agent() {
     assert_eq!(sent.sent(link), [Control::SessionDown(SessionDown::NotStarted(problem.clone()))]);
     let mut parent = by_step_agent(1);
     parent.launch(job(1)).outputs();
-    parent.receive(UP, 0, &Control::SessionDown(SessionDown::NotStarted(problem.clone())));
+    parent.receive(UP, 0, SessionDown::NotStarted(problem.clone()));
     assert_eq!(parent.sent(UP), [Control::JobUp(JobUp::Missing(vec![problem]))]);
 }
 
@@ -132,15 +129,8 @@ fn where_the_program_is_not_to_be_sent_a_step_says_that_it_is_not_installed() {
     }
     task(&mut root, shell, 4, Some("its task exited with code 89"));
     let sent = root.shell_ended(shell, NEEDED, "wireup-needed x86_64").outputs().sent(UP);
-    let kinds: Vec<ProblemKind> = sent
-        .into_iter()
-        .filter_map(|message| match message {
-            Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing),
-            _ => None,
-        })
-        .flatten()
-        .map(|missing| missing.problem.kind)
-        .collect();
+    let Some(Cause::AgentsMissing { missing }) = cause(&sent) else { panic!("{sent:?}") };
+    let kinds: Vec<ProblemKind> = missing.iter().map(|missing| missing.problem.kind).collect();
     assert_eq!(kinds, [ProblemKind::NotInstalled; 6]);
 }
 
@@ -174,8 +164,7 @@ fn output_of_an_earlier_step_is_ignored() {
     root.link_down(link).tick_at(T + SECOND).outputs();
     let launcher = LinkId(50);
     root.attach(launcher);
-    let new =
-        steps(&root.receive(launcher, 0, &Control::FromLauncher(FromLauncher::AskNodes { revive: true })).outputs());
+    let new = steps(&root.receive(launcher, 0, FromLauncher::AskNodes { revive: true }).outputs());
     assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
     task(&mut root, old, 1, Some("Killed"));
     root.shell_ended(old, 1, "srun: error: n1: task 1: Killed");
@@ -221,7 +210,7 @@ fn only_agents_that_a_step_names_are_missing() {
 fn rest_has_started(root: &mut TestAgent) {
     root.rank_started(1);
     let link = root.link_child(2);
-    root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None })).outputs();
+    root.receive(link, 1, JobUp::Started { ranks: 3, pmix: None }).outputs();
 }
 
 #[test]
@@ -253,7 +242,7 @@ fn agents_named_by_a_step_are_reported_before_links_that_it_breaks() {
     root.outputs();
     let cause = Cause::AgentLost { agent: AgentId(4), problem: "closed".into() };
     let failure = Failure { node: wireup_wire::ids::NodeId(4), host: "n4".into(), rank: None, pid: None, cause };
-    root.receive(link, 1, &Control::JobUp(JobUp::Failed(failure)));
+    root.receive(link, 1, JobUp::Failed(failure));
     assert_eq!(missing(&root.outputs()), [(3, "Communication connection failure".to_owned())]);
 }
 
@@ -266,7 +255,7 @@ fn an_agent_that_has_started_is_not_missing_because_of_its_parent() {
     task(&mut root, shell, 2, Some("no room"));
     task(&mut root, shell, 5, Some("cannot connect to the parent agent: its address did not arrive in time"));
     root.outputs();
-    root.receive(link, 1, &Control::JobUp(JobUp::Started { ranks: 3, pmix: None }));
+    root.receive(link, 1, JobUp::Started { ranks: 3, pmix: None });
     assert_eq!(missing(&root.outputs()), [(2, "no room".to_owned())]);
 }
 
@@ -295,20 +284,14 @@ fn after_a_cancelled_step_each_lost_agent_is_reported_as_cancelled() {
     root.now = T + SECOND / 10;
     let sent = root.shell_ended(shell, 137, words).sent(UP);
     let wanted = "closed; STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10";
-    let is = |message: &Control| {
-        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentLost { problem, .. }, .. }))
-        if problem == wanted)
-    };
-    assert!(sent.iter().any(is), "{sent:?}");
+    assert!(matches!(cause(&sent), Some(Cause::AgentLost { problem, .. }) if problem == wanted), "{sent:?}");
 }
 
 #[test]
 fn agents_that_are_too_late_are_named_with_silent_agents_below_them() {
     let (mut root, shell) = root();
     root.link_child(1);
-    for agent in [1, 2, 3, 4, 5] {
-        task(&mut root, shell, agent, None);
-    }
+    tasks_start(&mut root, shell, 1..6);
     root.outputs();
     let sent = missing(&root.tick_at(T + 60 * SECOND).tick_at(T + 70 * SECOND).outputs());
     let wanted = [
@@ -322,8 +305,5 @@ fn agents_that_are_too_late_are_named_with_silent_agents_below_them() {
 fn an_agent_that_must_end_fails_the_job_with_that_reason() {
     let (mut root, _) = root();
     let sent = root.handle(Input::ToldToEnd { signal: 15 }).sent(UP);
-    let is = |message: &Control| {
-        matches!(message, Control::JobUp(JobUp::Failed(Failure { cause: Cause::ToldToEnd { signal: 15 }, .. })))
-    };
-    assert!(sent.iter().any(is), "{sent:?}");
+    assert!(matches!(cause(&sent), Some(Cause::ToldToEnd { signal: 15 })), "{sent:?}");
 }

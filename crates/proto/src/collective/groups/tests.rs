@@ -218,42 +218,6 @@ proptest! {
         let texts = fitted(texts, slots.iter().sum());
         complete_rounds(&slots, fanout, &texts, rounds, ahead, seed);
     }
-
-    #[test]
-    fn a_departed_member_breaks_barriers_in_which_others_wait(
-        slots in proptest::collection::vec(1u32..4, 2..9),
-        fanout in 1u32..4,
-        ranks in proptest::collection::btree_set(0u32..1000, 2..12),
-        gone: prop::sample::Index,
-        seed: u64,
-    ) {
-        let size = slots.iter().sum::<u32>();
-        let text: Vec<String> = ranks.iter().map(u32::to_string).collect();
-        let text = fitted(vec![text.join(",") + ":1"], size).pop().unwrap();
-        let (mut net, of, mut dice, mut now) = (Net::new(&slots, fanout), group(&text, size), Dice(seed), T);
-        let members = net.members(0, &of);
-        let gone = members[gone.index(members.len())];
-        // All members complete a round first, so that the counters are not zero.
-        members.iter().for_each(|rank| net.enter(now, *rank, &of));
-        while net.deliver(now, &mut dice) {}
-        let early = dice.below(2) == 0;
-        if early {
-            net.depart(gone);
-        }
-        prop_assert!(net.broken().is_empty());
-        members.iter().filter(|rank| **rank != gone).for_each(|rank| net.enter(now, *rank, &of));
-        for _ in 0..10 {
-            while net.deliver(now, &mut dice) {}
-            now = now + ASK_AFTER_NS;
-            net.tick(now);
-        }
-        if !early {
-            net.depart(gone);
-        }
-        let expected = if members.len() > 1 { vec![gone] } else { Vec::new() };
-        prop_assert_eq!(net.broken(), expected);
-        prop_assert!(net.failed.is_empty(), "{:?}", net.failed);
-    }
 }
 
 #[test]
@@ -324,16 +288,6 @@ fn frames_of_an_unknown_group_fail_the_job() {
     net.act(0, T, |groups, cx| groups.on_frame(cx, arrived(Some(1), OVER)));
     assert_eq!(net.failed.len(), 2, "{:?}", net.failed);
     assert!(net.failed[0].contains("unexpected message for the barrier of ranks 0-1 (tag 5)"));
-}
-
-#[test]
-fn a_barrier_fails_if_a_subtree_with_members_has_ended() {
-    let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
-    net.nodes[0].on_child_done(1);
-    assert_eq!(net.nodes[0].broken(), None);
-    net.enter(T, 1, &of);
-    while net.deliver(T, &mut Dice(1)) {}
-    assert_eq!(net.nodes[0].broken(), Some((Left::Below(1), &of)));
 }
 
 #[test]

@@ -49,7 +49,6 @@ type Key = (Purpose, Members);
 
 #[derive(Default)]
 pub struct Across {
-    /// Open rounds of collectives.
     rounds: BTreeMap<Key, VecDeque<Round>>,
     /// Bytes of the data of open rounds, with the names of their members.
     bytes: usize,
@@ -57,7 +56,6 @@ pub struct Across {
     /// Ranks that will enter no more collectives, by job. The keys are all jobs whose agents were asked to report such
     /// ranks.
     departed: BTreeMap<JobId, BTreeSet<Rank>>,
-    /// Open requests for data.
     fetches: BTreeMap<u64, OpenFetch>,
     /// Numbers of the open requests for data, by the node of the rank and the data that is wanted.
     tickets: BTreeMap<(JobNode, Wanted), u64>,
@@ -136,7 +134,6 @@ impl Across {
         self.rounds.len() + self.departed.len() + fetches + self.told.size()
     }
 
-    /// Bytes of all open collectives.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -210,9 +207,7 @@ impl Across {
             Purpose::Fence | Purpose::Group(_) => return true,
         };
         let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
-        jobs.iter().for_each(|job| {
-            cx.up_about(*job, Control::ToLauncher(ToLauncher::Together { jobs: jobs.clone(), connected }))
-        });
+        jobs.iter().for_each(|job| cx.up_about(*job, ToLauncher::Together { jobs: jobs.clone(), connected }));
         true
     }
 
@@ -433,7 +428,6 @@ pub fn checked(cx: &Cx, at: JobNode, named: &[(String, Set)]) -> Result<Members,
     if is_once && is_member { Ok(members) } else { Err(Status::BadParam) }
 }
 
-/// The nodes of the members.
 pub fn agents(cx: &Cx, members: &Members) -> BTreeSet<JobNode> {
     let specs = members.iter().filter_map(|(job, set)| Some((cx.jobs.spec(*job)?, set)));
     specs
@@ -455,13 +449,11 @@ fn agents_of(spec: &JobSpec, set: &Set) -> BTreeSet<AgentId> {
     }
 }
 
-/// The agent of a rank's node.
 pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
     let (node, _) = mapping(spec)?.place(rank).filter(|_| rank.0 < spec.job_size())?;
     spec.nodes.get(node.index()).map(|node| node.agent)
 }
 
-/// The ranks of a job on the node of this agent.
 pub fn ranks_on(cx: &Cx, JobNode { job, agent }: JobNode) -> Vec<Rank> {
     let Some(spec) = cx.jobs.spec(job) else { return Vec::new() };
     let node = spec.nodes.iter().position(|node| node.agent == agent).map(|at| NodeId(at as u32));

@@ -77,7 +77,6 @@ impl Losses {
         }
     }
 
-    /// Forgets everything about a child.
     pub fn forget(&mut self, child: AgentId) {
         self.said.remove(&child);
         self.waiting.remove(&child);

@@ -117,8 +117,8 @@ impl ChildStarts {
             } else if self.children.is_lost(child) {
                 begin.lost.push(child);
             } else {
-                let message = Control::SessionDown(SessionDown::Launch((*begin.spec).clone().into()));
-                cx.links.send_child(child, control_frame(id, &message));
+                let message = SessionDown::Launch((*begin.spec).clone().into());
+                cx.links.send_child(child, control_frame(id, &message.into()));
             }
         }
         if let Some(call) = self.steps.uncalled(cx, &begin) {
@@ -190,7 +190,7 @@ impl ChildStarts {
             *starter = cx.me;
         }
         if self.children.may_note(branch) {
-            cx.up_about(job, Control::Note(note));
+            cx.up_about(job, note);
         }
     }
 
@@ -261,7 +261,7 @@ impl ChildStarts {
         steps::tell_jobs(cx, &tasks);
         for steps::FailedTask { agent, problem, .. } in tasks {
             match cx.tree.next_hop(AgentId(0), agent) {
-                _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem),
+                _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem, Vec::new()),
                 Hop::Child(child) if child == agent => self.losses.keep(agent, problem),
                 // The parent of the agent learns of the loss from the root's log.
                 Hop::Child(_) if cx.policy.survives_losses() => {
@@ -287,7 +287,7 @@ impl ChildStarts {
             if !cx.policy.survives_losses() && step.explains_loss_of(cx, child) {
                 self.forget_starting(cx, child);
             } else {
-                self.on_missing(cx, child, problem.clone());
+                self.on_missing(cx, child, problem.clone(), Vec::new());
             }
         }
         self.answer_askers(cx, |agent| agents.contains(&agent), None);
@@ -305,18 +305,20 @@ impl ChildStarts {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // The child could not dial this agent, which has no address, whichever agent starts the child.
-            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => self.on_missing(cx, agent, problem),
+            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => {
+                self.on_missing(cx, agent, problem, Vec::new())
+            }
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
                 let (parent, snapshot) = (cx.links.direct.addresses().to_vec(), Box::new(snapshot(cx)));
-                cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
+                cx.up(SessionUp::StartFor { agent, jobs, parent, problem, snapshot });
             }
             Purpose::Stead { parent, snapshot, .. } if !is_last => {
-                cx.up(Control::SessionUp(SessionUp::StartFor { agent, jobs, parent, problem, snapshot }));
+                cx.up(SessionUp::StartFor { agent, jobs, parent, problem, snapshot });
             }
-            Purpose::Probe { .. } if !is_last => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
-            Purpose::ProbeFor { asker, .. } if !is_last => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
+            Purpose::Probe { .. } if !is_last => cx.up(SessionUp::Probe { agent, asker: cx.me }),
+            Purpose::ProbeFor { asker, .. } if !is_last => cx.up(SessionUp::Probe { agent, asker }),
             Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
                 self.conclude(cx, Wish { agent, jobs, purpose }, Some(problem));
             }
@@ -327,7 +329,7 @@ impl ChildStarts {
     /// fulfil it; `None`: the host that was probed has answered, or is not probed any more.
     fn conclude(&mut self, cx: &mut Cx, Wish { agent, purpose, .. }: Wish, problem: Option<Problem>) {
         match (purpose, problem) {
-            (Purpose::Child, Some(problem)) => self.on_missing(cx, agent, problem),
+            (Purpose::Child, Some(problem)) => self.on_missing(cx, agent, problem, Vec::new()),
             (Purpose::Stead { branch, .. }, Some(problem)) => tell_not_started(cx, branch, agent, problem),
             (Purpose::Child | Purpose::Stead { .. }, None) => {}
             (Purpose::Probe { below }, problem) => self.on_probed(cx, below, agent, problem),
@@ -353,7 +355,7 @@ impl ChildStarts {
     /// asked.
     pub fn on_not_started(&mut self, cx: &mut Cx, MissingAgent { agent, problem }: MissingAgent) {
         if self.children.is_starting(agent) {
-            self.on_missing(cx, agent, problem);
+            self.on_missing(cx, agent, problem, Vec::new());
         } else if let Hop::Child(child) = cx.tree.next_hop(cx.me, agent) {
             tell_not_started(cx, child, agent, problem);
         }
@@ -403,7 +405,7 @@ impl ChildStarts {
         let below = unheard
             .map(|agent| MissingAgent { agent, problem: too_late(cx, self.steps.late_words(cx, agent)) })
             .collect();
-        self.on_missing_with(cx, child, problem, below);
+        self.on_missing(cx, child, problem, below);
     }
 
     /// When all jobs are ending, gives up agents whose shells were not called yet. Agents that are starting are given
@@ -466,12 +468,8 @@ impl ChildStarts {
         }
     }
 
-    fn on_missing(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
-        self.on_missing_with(cx, child, problem, Vec::new());
-    }
-
     /// Reports a missing child, with the agents in `below`, which are known to be missing too.
-    fn on_missing_with(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, below: Vec<MissingAgent>) {
+    fn on_missing(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, below: Vec<MissingAgent>) {
         if !self.children.is_starting(child) || !self.children.on_lost(child) {
             return;
         }
@@ -512,7 +510,7 @@ impl ChildStarts {
         for &agent in &below {
             match cx.is_by_step() {
                 true if by_step_of_root => drop(self.probes.unheard.insert((agent, cx.me))),
-                true => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
+                true => cx.up(SessionUp::Probe { agent, asker: cx.me }),
                 false => {
                     self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } })
                 }
@@ -536,7 +534,7 @@ impl ChildStarts {
             return;
         }
         match (cx.is_by_step(), cx.is_root()) {
-            (true, false) => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
+            (true, false) => cx.up(SessionUp::Probe { agent, asker }),
             (true, true) if self.steps.is_unheard(agent) => drop(self.probes.unheard.insert((agent, asker))),
             (false, _) if cx.now < cx.start_by && self.probes.asked_about.insert((agent, asker)) => {
                 self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
@@ -568,15 +566,15 @@ impl ChildStarts {
 }
 
 fn tell_not_started(cx: &mut Cx, branch: AgentId, agent: AgentId, problem: Problem) {
-    cx.child(branch, Control::SessionDown(SessionDown::NotStarted(MissingAgent { agent, problem })));
+    cx.child(branch, SessionDown::NotStarted(MissingAgent { agent, problem }));
 }
 
 fn tell_probed(cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId, problem: Option<Problem>) {
-    cx.child(branch, Control::SessionDown(SessionDown::Probed { agent, asker, problem }));
+    cx.child(branch, SessionDown::Probed { agent, asker, problem });
 }
 
 fn tell_time_left(cx: &mut Cx, child: AgentId) {
-    cx.child(child, Control::SessionDown(SessionDown::TimeLeft { left_ns: cx.start_by - cx.now }));
+    cx.child(child, SessionDown::TimeLeft { left_ns: cx.start_by - cx.now });
 }
 
 fn too_late(cx: &Cx, what: &str) -> Problem {

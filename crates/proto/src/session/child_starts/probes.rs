@@ -29,7 +29,6 @@ pub struct Probes {
 /// What is known about the agents below a child.
 #[derive(Default)]
 pub struct Below {
-    /// Agents that are being probed.
     open: BTreeSet<AgentId>,
     /// Agents that cannot be reached and were not reported yet.
     unreachable: Vec<MissingAgent>,

@@ -48,7 +48,6 @@ pub struct Call {
     pub how: How,
 }
 
-/// A step in progress.
 pub struct Step {
     pub call: Call,
     begun: BTreeSet<AgentId>,

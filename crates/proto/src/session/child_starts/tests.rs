@@ -47,7 +47,6 @@ impl Bench {
         self.act(|child_starts, cx| child_starts.shell_calls.call_shells(cx, &no_snapshot))
     }
 
-    /// Calls a step for all agents.
     fn call_step(&mut self) -> Vec<Output> {
         self.act(|child_starts, cx| child_starts.call_step_for(cx, &no_snapshot, (0..15).map(AgentId).collect()))
     }
@@ -127,16 +126,6 @@ fn a_child_that_started_slowly_is_told_the_remaining_time() {
 }
 
 #[test]
-fn a_shorter_start_time_counts_and_is_passed_on() {
-    let mut bench = Bench::new(one_run(1), &[3]);
-    bench.cx.link_child(4);
-    let outputs = bench.act(|child_starts, cx| child_starts.on_time_left(cx, 5));
-    assert_eq!(outputs.sent(down(4)), [Control::SessionDown(SessionDown::TimeLeft { left_ns: 5 })]);
-    assert_eq!(bench.cx.start_by, bench.cx.now + 5);
-    assert!(bench.act(|child_starts, cx| child_starts.on_time_left(cx, 500)).is_empty(), "a longer one is ignored");
-}
-
-#[test]
 fn an_agent_is_started_for_a_child_once() {
     let mut bench = Bench::new(in_session(0).linked(), &[]);
     let purpose = || Purpose::Stead { branch: AgentId(1), parent: vec!["10.0.0.2:1".into()], snapshot: Box::default() };
@@ -147,18 +136,6 @@ fn an_agent_is_started_for_a_child_once() {
     assert_eq!(ask(3).sent(down(1)).len(), 1, "the request is refused");
     assert!(ask(2).is_empty(), "agent 2 is not below agent 1");
     assert_eq!(called(&bench.call_shells()), [3]);
-}
-
-#[test]
-fn a_child_is_lost_when_its_shell_ends_after_its_link() {
-    let mut bench = Bench::new(in_session(0), &[1]);
-    bench.link_up(1);
-    bench.act(|child_starts, cx| child_starts.on_link_down(cx, AgentId(1), "its link broke".into()));
-    assert!(bench.part.losses.take_observed().is_empty());
-    bench.shell_ends(0, ExitStatus::Signalled { signal: 9, core_dumped: false }, "");
-    let lost = bench.part.losses.take_observed();
-    let [MissingAgent { problem, .. }] = &lost[..] else { panic!("{lost:?}") };
-    assert!(problem.contains("its link broke; ") && problem.contains("signal 9"));
 }
 
 fn by_steps(me: u32, session: SessionSpec) -> Cx {

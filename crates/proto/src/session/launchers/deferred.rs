@@ -40,7 +40,6 @@ pub struct DeferredJob {
 /// What a launcher has sent for the ranks of a job that waits, to be delivered when the job starts.
 pub enum Later {
     Frame(DownFrame, Frame),
-    /// The latest size of the terminal.
     Size(JobDown),
 }
 

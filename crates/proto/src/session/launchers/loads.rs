@@ -18,7 +18,6 @@ pub struct Loads {
     ranks: BTreeMap<AgentId, u64>,
 }
 
-/// The ranks of one job.
 #[derive(Default)]
 pub struct Load {
     /// Number of the job's ranks on each of its nodes.

@@ -22,7 +22,6 @@ use super::{Begin, Cx, JobNode, UNKNOWN_NODE, placement};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
-use crate::text;
 use crate::time::Instant;
 use deferred::{DeferredJob, DeferredJobs, Later};
 use loads::Loads;
@@ -51,9 +50,7 @@ pub struct Launchers {
     attached: BTreeMap<LinkId, Attached>,
     /// Jobs in progress, and when they started.
     begun: BTreeMap<JobId, Instant>,
-    /// Jobs that wait for their nodes.
     deferred: DeferredJobs,
-    /// The ranks on each node.
     loads: Loads,
     /// Ports that agents have reserved for ranks.
     pub ports: Ports,
@@ -65,7 +62,6 @@ pub struct Launchers {
     pub asked: VecDeque<Asked>,
 }
 
-/// An attached launcher.
 struct Attached {
     job: JobId,
     has_launched: bool,
@@ -91,7 +87,6 @@ pub enum Asked {
 }
 
 impl Launchers {
-    /// Whether a link belongs to an attached launcher.
     pub fn is_attached(&self, link: LinkId) -> bool {
         self.attached.contains_key(&link)
     }
@@ -124,7 +119,7 @@ impl Launchers {
             transport: cx.session.links.transport,
             nodes: nodes.own().to_vec(),
         };
-        cx.links.out.send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome))));
+        cx.links.out.send(link, control_frame(job, &ToLauncher::Welcome(welcome).into()));
     }
 
     pub fn on_down(&mut self, cx: &mut Cx, link: LinkId) {
@@ -144,7 +139,7 @@ impl Launchers {
     /// A launcher's link is about to be closed because of this problem: if it has not launched its job, it is told why.
     pub fn refuse_link(&mut self, cx: &mut Cx, link: LinkId, problem: String) {
         if let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) {
-            refuse_launch(cx, link, attached.job, String::new(), Cause::Launcher { problem });
+            refuse_launch(cx, link, attached.job, Cause::Launcher { problem });
         }
     }
 
@@ -169,7 +164,6 @@ impl Launchers {
         }
     }
 
-    /// Handles a control message of a launcher.
     pub fn on_said(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, job: JobId, message: Control) {
         match message {
             Control::FromLauncher(request) => self.on_request(cx, nodes, (link, job), request),
@@ -255,7 +249,7 @@ impl Launchers {
         for (link, spec) in self.deferred.take_untold(cx.now) {
             let Ok((_, mut agents)) = agents_for(nodes, &spec) else { continue };
             agents.retain(|agent| !nodes.is_up(*agent));
-            cx.links.out.send(link, control_frame(spec.job, &Control::Note(Note::Waits { agents })));
+            cx.links.out.send(link, control_frame(spec.job, &Note::Waits { agents }.into()));
         }
     }
 
@@ -312,7 +306,7 @@ impl Launchers {
         let may_launch = |(link, attached): &(&LinkId, &mut Attached)| Some(**link) != asker && !attached.has_launched;
         for (link, attached) in self.attached.iter_mut().filter(may_launch) {
             attached.has_launched = true;
-            refuse_launch(cx, *link, attached.job, String::new(), cause.clone());
+            refuse_launch(cx, *link, attached.job, cause.clone());
         }
         for job in self.deferred.ids_where(|_| true) {
             self.end_deferred(cx, job, cause.clone());
@@ -330,7 +324,7 @@ impl Launchers {
         if !cx.jobs.contains_key(&id) && !is_deferred {
             return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
         }
-        let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };
+        let killed = || Cause::Killed { by: line(by, KILLED_BY_LEN_MAX) };
         match signal {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
                 return refuse(cx, link, format!("there is no signal {signal}"));
@@ -363,7 +357,7 @@ impl Launchers {
         if let Some(deferred) = self.deferred.jobs.remove(&job) {
             self.loads.remove(job);
             cx.links.owners.jobs.remove(&job);
-            refuse_launch(cx, deferred.link, job, String::new(), cause);
+            refuse_launch(cx, deferred.link, job, cause);
         }
     }
 
@@ -406,7 +400,7 @@ impl Launchers {
             Ok(_) if added > ADDED_HOSTS_MAX => format!("a job can add at most {ADDED_HOSTS_MAX} hosts"),
             Ok(_) => return self.asked.push_back(Asked::Number { spec: spec.into(), link }),
         };
-        refuse_launch(cx, link, spec.job, String::new(), Cause::Launcher { problem });
+        refuse_launch(cx, link, spec.job, Cause::Launcher { problem });
     }
 
     /// The agents of the hosts that a job adds have got numbers: starts or defers the job.
@@ -431,15 +425,15 @@ impl Launchers {
     fn begin_or_defer(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec, later: Vec<Later>) {
         let id = spec.job;
         let found = match &self.ending {
-            Some(reason) => Err((String::new(), Cause::SessionEnded { reason: reason.clone() })),
+            Some(reason) => Err(Cause::SessionEnded { reason: reason.clone() }.into()),
             None => agents_for(nodes, &spec),
         };
         let (mapping, agents) = match found {
             Ok(found) => found,
-            Err((host, cause)) => {
+            Err(failure) => {
                 self.loads.remove(id);
                 cx.links.owners.jobs.remove(&id);
-                return refuse_launch(cx, link, id, host, cause);
+                return refuse_launch(cx, link, id, failure);
             }
         };
         self.loads.launch(&spec, &mapping);
@@ -478,7 +472,7 @@ impl Launchers {
         self.loads.remove(job);
         cx.links.owners.jobs.remove(&job);
         if let Some(agents) = traces {
-            let frame = control_frame(job, &Control::JobDown(JobDown::Over { agents: agents.clone() }));
+            let frame = control_frame(job, &JobDown::Over { agents: agents.clone() }.into());
             cx.links.pass_on(&agents, &frame);
         }
     }
@@ -503,45 +497,44 @@ impl Launchers {
         let known = cx.jobs.ids().into_iter().max().unwrap_or_default();
         self.newest = JobId(self.newest.max(known).0 + 1);
         self.spawns.requests.insert(self.newest, waiting);
-        let message = Control::ToLauncher(ToLauncher::Spawn { job: self.newest, from, request: request.into() });
-        cx.up_about(parent, message);
+        cx.up_about(parent, ToLauncher::Spawn { job: self.newest, from, request: request.into() });
     }
 }
 
 fn answer(cx: &mut Cx, link: LinkId, message: ToLauncher) {
-    cx.answer(link, &Control::ToLauncher(message));
+    cx.answer(link, message);
 }
 
 fn refuse(cx: &mut Cx, link: LinkId, problem: String) {
     answer(cx, link, ToLauncher::Decided(Err(problem)));
 }
 
-fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cause) {
-    let failure = Failure { host, ..cause.into() };
-    let ended = Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() }));
-    cx.links.out.send(link, control_frame(job, &ended));
+fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, failure: impl Into<Failure>) {
+    let ended = ToLauncher::Ended(Ended { failure: Some(failure.into()), done: Default::default() });
+    cx.links.out.send(link, control_frame(job, &ended.into()));
 }
 
 /// The frame that sends a job's description to the agents that run it.
 fn start_frame(spec: &JobSpec, newest: JobId, live: Vec<JobId>) -> Frame {
-    control_frame(spec.job, &Control::SessionDown(SessionDown::Start { spec: Box::new(spec.clone()), newest, live }))
+    control_frame(spec.job, &SessionDown::Start { spec: Box::new(spec.clone()), newest, live }.into())
 }
 
 fn are_up(nodes: &Nodes, agents: &[AgentId]) -> bool {
     agents.iter().all(|agent| nodes.is_up(*agent))
 }
 
-/// The placement of a job and its agents; or, if the job cannot start, the host concerned and the reason.
-fn agents_for(nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), (String, Cause)> {
-    let refused = |problem| (String::new(), Cause::Launcher { problem });
+/// The placement of a job and its agents; or why the job cannot start.
+fn agents_for(nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), Failure> {
+    let refused = |problem| Cause::Launcher { problem };
+    let of = |agent, cause: Cause| Failure { host: nodes.host(agent).to_owned(), ..cause.into() };
     if !nodes.have_all(spec) {
-        return Err(refused(UNKNOWN_NODE.into()));
+        return Err(refused(UNKNOWN_NODE.into()).into());
     }
     let mapping = placement(spec).map_err(refused)?;
     let agents = agents_of(spec, &mapping);
     for &agent in &agents {
         if let Some(problem) = nodes.problem(agent).filter(|_| nodes.is_own(agent)) {
-            return Err((nodes.host(agent).to_owned(), Cause::AgentLost { agent, problem: problem.to_owned() }));
+            return Err(of(agent, Cause::AgentLost { agent, problem: problem.to_owned() }));
         }
     }
     // Added hosts that cannot be used are reported together, when no agent of the job is starting any more.
@@ -550,12 +543,12 @@ fn agents_for(nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), 
         Some(MissingAgent { agent: *agent, problem })
     };
     let missing: Vec<MissingAgent> = agents.iter().filter_map(missing).collect();
-    if let Some(MissingAgent { agent, .. }) = missing.first()
-        && !agents.iter().any(|agent| nodes.is_starting(*agent))
-    {
-        return Err((nodes.host(*agent).to_owned(), Cause::AgentsMissing { missing }));
+    match missing.first() {
+        Some(&MissingAgent { agent, .. }) if !agents.iter().any(|agent| nodes.is_starting(*agent)) => {
+            Err(of(agent, Cause::AgentsMissing { missing }))
+        }
+        _ => Ok((mapping, agents)),
     }
-    Ok((mapping, agents))
 }
 
 /// The entry of a job in a list of jobs, as far as the job's description determines it.
@@ -567,8 +560,8 @@ fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
     JobEntry {
         job: spec.job,
         parent: spec.spawned.as_ref().map(|spawned| spawned.by),
-        nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
-        program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
+        nspace: beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
+        program: beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
         ranks: spec.job_size(),
         nodes,
         added: spec.nodes.iter().filter(is_added).map(|node| node.name.clone()).collect(),
@@ -576,6 +569,21 @@ fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
         age_ns: 0,
         state: JobState::Starting,
     }
+}
+
+/// A prefix of `text`, at most `len_max` bytes, cut between two characters.
+fn beginning(text: &str, len_max: usize) -> &str {
+    let mut end = text.len().min(len_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A prefix of `text`, at most `len_max` bytes, with line breaks and control characters replaced by spaces.
+fn line(text: &str, len_max: usize) -> String {
+    let is_of_line = |letter: char| !letter.is_control() && !matches!(letter, '\u{2028}' | '\u{2029}');
+    beginning(text, len_max).chars().map(|letter| if is_of_line(letter) { letter } else { ' ' }).collect()
 }
 
 /// Tracks jobs that ranks have asked for: from the request until the rank is answered.
@@ -599,7 +607,6 @@ pub struct Spawns {
 /// A rank that waits for an answer.
 struct SpawnWaiting {
     state: SpawnState,
-    /// The node of the rank that asks.
     at: JobNode,
     asker: Asker,
     /// The launcher's link; `None`: the session is of one run.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::io::Output;
-use crate::testing::{Look, down, in_session, job_on};
+use crate::testing::{Look, cause, down, in_session, job_on};
 use bytes::Bytes;
 use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::ids::{AgentId, Client, LocalRank};
@@ -37,13 +37,13 @@ impl Bench {
         self.act(|launchers, cx, nodes| launchers.attach(cx, nodes, link))
     }
 
-    fn said(&mut self, link: LinkId, job: u32, message: Control) -> Vec<Output> {
-        self.act(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, JobId(job), message))
+    fn said(&mut self, link: LinkId, job: u32, message: impl Into<Control>) -> Vec<Output> {
+        self.act(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, JobId(job), message.into()))
     }
 
     fn launch(&mut self, link: LinkId, spec: JobSpec) -> Vec<Output> {
         let job = spec.job.0;
-        self.said(link, job, Control::FromLauncher(FromLauncher::Launch(spec.into())))
+        self.said(link, job, FromLauncher::Launch(spec.into()))
     }
 
     /// Ends one read of a launcher's link: the root answers the requests for lists in it.
@@ -104,11 +104,11 @@ fn a_job_starts_when_all_its_nodes_are_up() {
     }
     let outputs = bench.read(LINK);
     assert!(outputs.sent(LINK).is_empty() && bench.launchers.live() == (JobId(2), vec![JobId(1), JobId(2)]));
-    bench.said(LINK, 0, Control::FromLauncher(FromLauncher::AskJobs));
+    bench.said(LINK, 0, FromLauncher::AskJobs);
     let listed = bench.read(LINK).sent(LINK);
     assert!(matches!(&listed[..], [Control::ToLauncher(ToLauncher::JobList(jobs))]
             if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
-    let outputs = bench.said(OTHER, 2, Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    let outputs = bench.said(OTHER, 2, JobDown::Kill { grace_ns: 0 });
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
     bench.nodes.on_agent_up(AgentId(14));
     assert_eq!(starts(&bench.nodes_changed()), 1);
@@ -137,18 +137,17 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
     bench.nodes.on_lost(AgentId(14), &"no route".into());
     bench.attach(LINK);
     let outputs = bench.launch(LINK, job(1));
-    let [Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), .. }))] = &outputs.sent(LINK)[..] else {
-        panic!("it is refused")
-    };
-    assert_eq!(failure.host, "n14");
-    assert!(matches!(&failure.cause, Cause::AgentLost { problem, .. } if problem == "no route"));
+    let sent = outputs.sent(LINK);
+    assert!(matches!(&sent[..], [Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), .. }))]
+            if failure.host == "n14"));
+    assert!(matches!(cause(&sent), Some(Cause::AgentLost { problem, .. }) if problem == "no route"));
 }
 
 #[test]
 fn a_revive_request_is_answered_when_all_nodes_are_known() {
     let mut bench = Bench::new();
     bench.attach(LINK);
-    bench.said(LINK, 0, Control::FromLauncher(FromLauncher::AskNodes { revive: true }));
+    bench.said(LINK, 0, FromLauncher::AskNodes { revive: true });
     assert!(bench.read(LINK).is_empty(), "some are still starting");
     assert_eq!(bench.links_of(0), [LINK], "it receives notes meanwhile");
     (1..15).for_each(|agent| bench.nodes.on_agent_up(AgentId(agent)));
@@ -162,15 +161,15 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     bench.attach(LINK);
     bench.attach(OTHER);
     assert!(!bench.launchers.may_end(&bench.cx));
-    let outputs = bench.said(LINK, 0, Control::FromLauncher(FromLauncher::EndSession { kill: false }));
+    let outputs = bench.said(LINK, 0, FromLauncher::EndSession { kill: false });
     assert!(matches!(
         &outputs.sent(LINK)[..],
-        [Control::ToLauncher(ToLauncher::JobList(_)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
+        [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Decided(Ok(())))] if jobs.is_empty()
     ));
     // The other launcher's launch request may be in transit.
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
-    let outputs = bench.launch(LINK, job(1));
-    assert!(matches!(&outputs.sent(LINK)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
+    let sent = bench.launch(LINK, job(1)).sent(LINK);
+    assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");
     assert!(bench.launchers.may_end(&bench.cx));
 }
 
@@ -203,7 +202,7 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
         assert!(bench.act(|launchers, cx, _| launchers.on_frame(cx, LINK, DownFrame::Input, frame)).is_empty());
     }
     for rows in [24, 40] {
-        bench.said(LINK, 1, Control::JobDown(JobDown::Resize { rows, columns: 80 }));
+        bench.said(LINK, 1, JobDown::Resize { rows, columns: 80 });
     }
     bench.nodes.on_agent_up(AgentId(14));
     bench.nodes_changed();
@@ -224,7 +223,7 @@ fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
         let mut bench = Bench::new();
         bench.attach(LINK);
         bench.launch(LINK, job(1));
-        let sent = bench.said(LINK, 1, Control::JobDown(JobDown::Signal { signal })).sent(LINK);
+        let sent = bench.said(LINK, 1, JobDown::Signal { signal }).sent(LINK);
         assert_eq!(matches!(sent[..], [Control::ToLauncher(ToLauncher::Ended(_))]), ends, "{signal}: {sent:?}");
         assert_eq!(bench.launchers.deadline().is_none(), ends);
     }
@@ -257,44 +256,41 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     assert_eq!(endpoints(&bench.launch(OTHER, spec)), [address]);
 }
 
-fn asked(link: Option<LinkId>) -> Spawns {
+#[test]
+fn a_job_is_launched_once_and_its_rank_answered_once_by_the_launcher_that_was_asked() {
+    let (ours, other) = (LinkId(7), LinkId(8));
     let asker = Asker::Client(Client { local: LocalRank(1), number: 0 });
     let mut spawns = Spawns::default();
-    spawns.requests.insert(JobId(5), SpawnWaiting::new(JobId(1), (AgentId(2), asker), link));
-    spawns
-}
-
-fn answered(spawns: &mut Spawns, link: Option<LinkId>) -> usize {
-    let mut cx = in_session(0);
-    spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
-    let at = JobNode { job: JobId(1), agent: AgentId(2) };
-    let is_answer = |told: &&(JobNode, Answer)| **told == (at, Answer::NotSpawned { problem: "no".into() });
-    cx.answered.iter().filter(is_answer).count()
-}
-
-#[test]
-fn a_job_is_launched_once_and_by_the_launcher_that_was_asked() {
-    let mut spawns = asked(Some(LinkId(7)));
-    assert!(!spawns.take_launch(JobId(5), LinkId(8)));
-    assert!(!spawns.take_launch(JobId(6), LinkId(7)));
-    assert!(spawns.take_launch(JobId(5), LinkId(7)));
-    assert!(!spawns.take_launch(JobId(5), LinkId(7)));
+    let ask = |spawns: &mut Spawns| {
+        let waiting = SpawnWaiting::new(JobId(1), (AgentId(2), asker), Some(ours));
+        spawns.requests.insert(JobId(5), waiting);
+    };
+    ask(&mut spawns);
+    let launches = [(5, other), (6, ours), (5, ours), (5, ours)];
+    assert_eq!(launches.map(|(job, link)| spawns.take_launch(JobId(job), link)), [false, false, true, false]);
     assert!(spawns.requests.contains_key(&JobId(5)), "it may send frames");
-}
-
-#[test]
-fn the_rank_is_answered_once_by_its_own_launcher() {
-    let mut spawns = asked(Some(LinkId(7)));
-    assert_eq!([answered(&mut spawns, Some(LinkId(8))), answered(&mut spawns, None)], [0, 0]);
-    assert_eq!([answered(&mut spawns, Some(LinkId(7))), answered(&mut spawns, Some(LinkId(7)))], [1, 0]);
+    let mut cx = in_session(0);
+    let at = JobNode { job: JobId(1), agent: AgentId(2) };
+    for (link, answers) in [(Some(other), 0), (None, 0), (Some(ours), 1), (Some(ours), 0)] {
+        spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
+        assert_eq!(cx.answered.len(), answers);
+        let told = cx.answered.drain(..).all(|told| told == (at, Answer::NotSpawned { problem: "no".into() }));
+        assert!(told);
+    }
+    assert_eq!(spawns.requests.len(), 0);
+    // Nobody waits for a launcher that has gone.
+    ask(&mut spawns);
+    spawns.forget_link(other);
+    assert_eq!((spawns.waiting_for(Some(ours)), spawns.waiting_for(Some(other))), (1, 0));
+    spawns.forget_link(ours);
     assert_eq!(spawns.requests.len(), 0);
 }
 
 #[test]
-fn nobody_waits_for_a_launcher_that_has_gone() {
-    let mut spawns = asked(Some(LinkId(7)));
-    spawns.forget_link(LinkId(8));
-    assert_eq!((spawns.waiting_for(Some(LinkId(7))), spawns.waiting_for(Some(LinkId(8)))), (1, 0));
-    spawns.forget_link(LinkId(7));
-    assert_eq!(spawns.requests.len(), 0);
+fn text_is_cut_between_letters_and_kept_on_one_line() {
+    assert_eq!(beginning("für", 2), "f");
+    assert_eq!(beginning("für", 3), "fü");
+    assert_eq!(beginning("für", 9), "für");
+    assert_eq!(line("a\nb\x1b[1m\u{2028}c", 99), "a b [1m c");
+    assert_eq!(line("\u{85}\u{85}", 3), " ");
 }

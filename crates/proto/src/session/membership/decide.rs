@@ -21,7 +21,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Cause, Gone, MissingAgent, Problem, Rejoin};
 use wireup_wire::session::{Entry, Log};
-use wireup_wire::talk::{Control, SessionDown};
+use wireup_wire::talk::SessionDown;
 
 const JOB_OVER: &str = "the job that it was added for is over";
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
@@ -107,7 +107,7 @@ impl Membership {
         let (newest, live) = live();
         let at = cx.links.routes.roster.at();
         let log = Log { at, entries: vec![entry.clone()], has_moved: false, newest, live };
-        cx.children(Control::SessionDown(SessionDown::Log(log)));
+        cx.children(SessionDown::Log(log));
         if let Some(writer) = &mut self.writer {
             writer.keep(entry.clone());
         }
@@ -258,13 +258,13 @@ impl Membership {
         }
         let (linked, unlinked): (Vec<AgentId>, Vec<AgentId>) =
             agents.into_iter().partition(|agent| cx.links.neighbours.child(*agent).is_some());
-        linked.into_iter().for_each(|agent| cx.child(agent, Control::SessionDown(SessionDown::Shutdown)));
+        linked.into_iter().for_each(|agent| cx.child(agent, SessionDown::Shutdown));
         if unlinked.is_empty() { Vec::new() } else { vec![News::Lost(unlinked)] }
     }
 }
 
 /// Dismisses an agent that is lost, or that lacks entries which are no longer kept: it leaves by itself.
 fn dismiss(cx: &mut Cx, link: LinkId, missed: Log) {
-    cx.answer(link, &Control::SessionDown(SessionDown::Log(missed)));
+    cx.answer(link, SessionDown::Log(missed));
     cx.close(link);
 }

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Gone, MissingAgent, Rejoin, SessionSpec};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
-use wireup_wire::talk::{Control, SessionDown, SessionUp};
+use wireup_wire::talk::{SessionDown, SessionUp};
 
 /// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
@@ -143,7 +143,7 @@ impl Membership {
         self.up.extend(agents.iter().map(|(agent, _)| *agent));
         // An agent without a parent reports the linked agents once it has a parent.
         if cx.links.neighbours.has_up() && !agents.is_empty() {
-            cx.up(Control::SessionUp(SessionUp::Here(agents)));
+            cx.up(SessionUp::Here(agents));
         }
         false
     }
@@ -175,7 +175,7 @@ impl Membership {
             self.reported.insert(gone.agent, gone.clone());
         }
         if cx.links.neighbours.has_up() && !gone.is_empty() {
-            cx.up(Control::SessionUp(SessionUp::Gone(gone)));
+            cx.up(SessionUp::Gone(gone));
         }
         Vec::new()
     }
@@ -189,9 +189,9 @@ impl Membership {
         let roster = &cx.links.routes.roster;
         let here = std::iter::once(cx.me).chain(self.up.iter().copied());
         let here = here.map(|agent| (agent, roster.incarnation(agent))).collect();
-        cx.up(Control::SessionUp(SessionUp::Here(here)));
+        cx.up(SessionUp::Here(here));
         if !self.reported.is_empty() {
-            cx.up(Control::SessionUp(SessionUp::Gone(self.reported.values().cloned().collect())));
+            cx.up(SessionUp::Gone(self.reported.values().cloned().collect()));
         }
     }
 }
@@ -228,7 +228,7 @@ impl Membership {
         log.at = known + u32::from(entry.is_some());
         if entry.is_some() || has_moved {
             let next = Log { at: known, entries: entry.iter().cloned().collect(), has_moved, ..log.clone() };
-            cx.children(Control::SessionDown(SessionDown::Log(next)));
+            cx.children(SessionDown::Log(next));
             log.has_moved &= !has_moved;
         }
         match entry? {

@@ -12,7 +12,6 @@ pub struct Nodes {
     nodes: Vec<NodeState>,
     /// Number of nodes that belong to the session; the first ones of `nodes`.
     own: usize,
-    /// The job that each added host was added for.
     added: BTreeMap<AgentId, JobId>,
     /// Numbers of agents that have left, which other agents may get.
     free: BTreeSet<AgentId>,
@@ -38,7 +37,6 @@ impl Nodes {
         &self.nodes[..self.own]
     }
 
-    /// The name of an agent's host.
     pub fn host(&self, agent: AgentId) -> &str {
         self.nodes.get(agent.index()).map_or("", |node| &node.host)
     }
@@ -67,12 +65,10 @@ impl Nodes {
         self.free.extend(is_free.then_some(agent));
     }
 
-    /// The hosts that jobs have added.
     pub fn added(&self) -> impl Iterator<Item = (AgentId, JobId)> {
         self.added.iter().map(|(agent, job)| (*agent, *job))
     }
 
-    /// Whether the agent belongs to the session.
     pub fn is_own(&self, agent: AgentId) -> bool {
         agent.index() < self.own
     }
@@ -98,7 +94,6 @@ impl Nodes {
         self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Starting)
     }
 
-    /// An agent is linked.
     pub fn on_agent_up(&mut self, agent: AgentId) {
         self.change(agent, Presence::Up);
     }
@@ -129,7 +124,6 @@ impl Nodes {
         }
     }
 
-    /// All lost agents of the session.
     pub fn lost(&self) -> Vec<AgentId> {
         let agents = (0..self.own as u32).map(AgentId);
         agents.filter(|agent| self.problem(*agent).is_some()).collect()

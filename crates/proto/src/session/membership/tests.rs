@@ -182,13 +182,11 @@ impl Came {
         self.logs().into_iter().flat_map(|log| log.entries).collect()
     }
 
-    /// The agents that this agent starts.
     fn started(&self) -> Vec<AgentId> {
         let own = |news: &News| if let News::Returned { own, .. } = news { own.clone() } else { Vec::new() };
         self.news.iter().flat_map(own).collect()
     }
 
-    /// Whether the agent dials the root at this address.
     fn dials(&self, address: &str) -> bool {
         self.outputs.iter().any(|output| {
             matches!(output, Output::Rejoin { root, rejoin: Rejoin { incarnation: 0, at: 0 } } if root[0] == address)

@@ -67,7 +67,6 @@ impl LookUp {
 }
 
 impl Names {
-    /// Handles a message from an agent of a job.
     pub fn on_message(&mut self, cx: &mut Cx, job: JobId, message: Up) {
         match message {
             Up::Ask { agent, asker, from, ask } => self.serve(cx, JobNode { job, agent }, asker, from, ask),

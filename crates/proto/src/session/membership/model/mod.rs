@@ -61,7 +61,6 @@ struct Budget {
 struct World {
     copies: BTreeMap<u32, Shared<Copy>>,
     links: BTreeMap<u32, Shared<Link>>,
-    /// The log that the root has written.
     log: Shared<Vec<Entry>>,
     /// Jobs that have added hosts and have not ended.
     jobs: BTreeSet<JobId>,
@@ -444,7 +443,6 @@ impl Sessions {
         }
     }
 
-    /// The context of a process.
     fn cx(&self, copy: &mut Copy, now: Instant) -> Cx {
         let mut cx = Cx::new(copy.agent, now, self.session.clone(), copy.routes.clone());
         cx.links.neighbours = std::mem::take(&mut copy.neighbours);
