@@ -39,7 +39,6 @@ mod signals;
 mod slurm;
 mod spawn;
 mod ssh;
-mod stage_auto;
 mod stage_out;
 mod staging;
 mod staging_by_library;
