@@ -1,9 +1,10 @@
-//! Folders for the files of one test.
+//! Folders for the files of one test, and programs that tests write and then start.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder for one test, which is removed when this value is dropped.
@@ -73,4 +74,27 @@ impl Drop for Folder {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
+}
+
+/// Copies a program.
+///
+/// While a test writes a program, a child that another test's thread forks inherits the descriptor that is open for
+/// writing; until that child closes it, the kernel refuses to execute the file ("text file busy"). So a separate
+/// process, in which no test forks, writes each of these programs.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("--").args([from, to]).status().expect("start cp");
+    assert!(copied.success(), "copy {} to {}", from.display(), to.display());
+}
+
+/// Writes a program, in another process as [`copy_program`] does.
+pub fn write_program(to: &Path, content: &str, mode: u32) {
+    let file = to.to_str().expect("a path of plain text");
+    let mut shell = Command::new("sh")
+        .args(["-c", "cat > \"$1\"", "sh", file])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("start a shell");
+    shell.stdin.take().expect("its input").write_all(content.as_bytes()).expect("pass the content");
+    assert!(shell.wait().expect("wait for the shell").success(), "write {file}");
+    fs::set_permissions(to, Permissions::from_mode(mode)).expect("set the mode");
 }

@@ -6,16 +6,14 @@
 //! testbed no process and no file in `/tmp`.
 //!
 //! [`programs`] finds the product, [`peers`] and [`libraries`] find test programs and other launchers, [`machines`]
-//! makes hosts, [`sessions`] standing sessions, [`strangers`] another user, [`partitions`] hosts that cannot reach each
-//! other, [`faults`] runs jobs into which faults are injected. The tests are in `tests/e2e`, one file for each subject.
+//! makes hosts, also such that cannot reach each other, [`sessions`] standing sessions, [`strangers`] another user,
+//! [`faults`] runs jobs into which faults are injected. The tests are in `tests/e2e`, one file for each subject.
 
 mod capture;
-pub mod executables;
 pub mod faults;
 pub mod folders;
 pub mod libraries;
 pub mod machines;
-pub mod partitions;
 pub mod peers;
 pub mod programs;
 pub mod run_processes;

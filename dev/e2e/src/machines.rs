@@ -6,7 +6,7 @@
 
 use super::faults::{is_agent, kill};
 use super::folders::Folder;
-use super::{Run, executables, programs};
+use super::{Run, folders, programs};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
@@ -300,7 +300,7 @@ impl HiddenCopy {
         // Made smaller with `strip`, if it is installed, since the copy is sent many times.
         let stripped = Command::new("strip").arg("-o").arg(folder.at("wireup")).arg(programs::wireup()).status();
         if !stripped.is_ok_and(|status| status.success()) {
-            executables::copy(&programs::wireup(), &folder.at("wireup"));
+            folders::copy_program(&programs::wireup(), &folder.at("wireup"));
         }
         HiddenCopy(folder)
     }
@@ -308,4 +308,35 @@ impl HiddenCopy {
     pub fn program(&self) -> PathBuf {
         self.0.at("wireup")
     }
+}
+
+/// The addresses of a host in the testbed's network: IPv4 and IPv6.
+fn addresses(machines: &Machines, host: u16) -> [String; 2] {
+    ["-4", "-6"].map(|family| {
+        let show = format!("ip {family} -o address show dev eth0 scope global | sed 's/.*inet6* //; s,/.*,,'");
+        machines.ask(host, &show).trim().to_owned()
+    })
+}
+
+/// Makes host `to` unreachable from host `from`: connecting fails at once.
+pub fn wall(machines: &Machines, from: u16, to: u16) {
+    let [ip, ipv6] = addresses(machines, to);
+    machines.ask(from, &format!("ip route add unreachable {ip}/32 && ip -6 route add unreachable {ipv6}/128"));
+}
+
+/// Makes packets from host `from` to host `to` get lost, so that connecting times out.
+pub fn drop_silently(machines: &Machines, from: u16, to: u16) {
+    for address in addresses(machines, to) {
+        // No interface has the Ethernet address to which the packets are sent.
+        machines.ask(from, &format!("ip neighbour replace {address} lladdr 02:00:5e:00:53:99 nud permanent dev eth0"));
+    }
+}
+
+/// Makes host `at` refuse IPv4 connections that host `from` opens; `at` can still connect to `from`.
+pub fn firewall(machines: &Machines, from: u16, at: u16) {
+    let [ip, _] = addresses(machines, from);
+    let rules = "add table ip firewall; add chain ip firewall in { type filter hook input priority 0; }; \
+        add rule ip firewall in ip saddr";
+    let begins = "tcp flags & (syn | ack) == syn reject with tcp reset";
+    machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {ip} {begins}'"));
 }

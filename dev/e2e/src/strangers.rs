@@ -1,6 +1,6 @@
 //! Another user of the same machine, for tests of what that user can reach. Only root can become another user.
 
-use super::executables;
+use super::folders;
 use super::folders::Folder;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -45,7 +45,7 @@ impl Public {
     /// Copies a program into the folder.
     pub fn program(&self, from: &Path) -> PathBuf {
         let to = self.folder().join(from.file_name().expect("a program has a name"));
-        executables::copy(from, &to);
+        folders::copy_program(from, &to);
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).expect("let all run it");
         to
     }

@@ -2,10 +2,10 @@
 //!
 //! `collectives`: each collective completes once, and only after all ranks have entered it. `group_barriers`: each
 //! barrier of a group completes once, and only after all members have entered it. `modex`: data, groups and context ids
-//! of PMIx. `quiet`: agents keep nothing of completed collectives. `bounds`: output stays within credit and buffers.
-//! `output`: every line arrives whole, once, in order. `idle`: a session keeps nothing of completed jobs. `missing`:
-//! failures name the hosts that cannot start an agent. `ending`: exit codes, whom a failure may name, and what is left
-//! at the end.
+//! of PMIx. `bounds`: output stays within credit and buffers. `output`: every line arrives whole, once, in order.
+//! `idle`: agents keep nothing of completed collectives, and a session nothing of completed jobs. `missing`: failures
+//! name the hosts that cannot start an agent. `ending`: exit codes, whom a failure may name, and what is left at the
+//! end.
 //!
 //! Checkers of a job or of output receive each event by a method call. Checkers of agents are functions that read the
 //! whole world and return the broken rules.
@@ -18,7 +18,6 @@ pub mod idle;
 pub mod missing;
 pub mod modex;
 pub mod output;
-pub mod quiet;
 
 use crate::fault_injection::Culprit;
 use crate::phases::Phases;
@@ -30,7 +29,6 @@ use group_barriers::GroupBarriers;
 use modex::ModexCheck;
 use output::OutputCheck;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};

@@ -1,7 +1,6 @@
 //! The faults injected into a world, and who may be blamed for their consequences.
 
 pub(crate) mod inject;
-pub mod random;
 
 pub use crate::servers::NoServer;
 

@@ -3,8 +3,8 @@
 use crate::agents::AgentProcess;
 use crate::cx::Cx;
 use crate::fault_injection::{Fault, NoStart};
-use crate::recording::Recording;
 use crate::spec::WorldSpec;
+use crate::traffic::Recording;
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;

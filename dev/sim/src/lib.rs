@@ -19,11 +19,11 @@
 //!
 //! `checkers` read the world and say which rules are broken. `fault_injection` acts on its parts from outside.
 //!
-//! `staging` is the job that copies files to all nodes before another job.
+//! `staging` has the file server, and the job that copies files to all nodes before another job.
 //!
 //! [`spec`] describes a world, [`workload`] what its ranks do, [`fault_injection`] its faults; [`random`] makes worlds
-//! by seed, [`shrink`] reduces one that breaks a rule. [`traffic`] counts what the agents of a world, or of a real run,
-//! have received.
+//! by seed, [`shrink`] reduces one that breaks a rule. [`traffic`] records what agents of a world have received, and
+//! counts it, also for agents of a real run.
 //!
 //! `rank_links` is the network that ranks make among themselves, with the code of `wireup-group`; [`rank_network`]
 //! counts its messages without a world.
@@ -43,9 +43,6 @@ mod cx;
 mod dials;
 pub mod digest;
 pub mod fault_injection;
-mod fifo;
-mod file_server;
-mod group_barriers;
 mod hosts;
 mod jobs;
 mod launchers;
@@ -58,7 +55,6 @@ pub mod random;
 mod rank_links;
 pub mod rank_network;
 mod ranks;
-pub mod recording;
 pub mod remote;
 pub mod report;
 pub mod rng;

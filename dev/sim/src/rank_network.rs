@@ -11,20 +11,18 @@
 //! counts of real ranks: messages of the members of a group, before encryption, without the messages that make and
 //! prove connections. In a world (`rank_links`) the same messages take time.
 
-mod one_for_all;
-mod peers;
-
-pub use one_for_all::one_for_all;
-pub use peers::{distance, peers};
-
 use std::collections::BTreeSet;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Shift, Wanted};
 use wireup_group::in_memory::{Ranks, Wrong};
 use wireup_group::reduce::{Number, Op, Reduce};
-use wireup_group::{Algorithm, Context, Counts, Done, Failure, Groups, Peer, Request, WORLD};
+use wireup_group::{
+    Algorithm, Context, Counts, Done, Failure, Groups, Link, Malformed, Peer, Request, Shape, Step, WORLD, message_len,
+};
 
 /// Length of the address of a rank whose host has one IPv4 address (bytes).
 pub const ADDRESS_LEN: usize = 15;
+/// The fractional part of the golden ratio times 2^32: its multiples modulo 1 lie far from each other.
+const GOLDEN: u32 = 2_654_435_761;
 
 /// A call that all ranks make together, in the group of all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -320,6 +318,59 @@ pub(crate) fn is_right(call: Call, rank: u32, size: u32, done: &Done) -> bool {
         (Call::Barrier, Done::Nothing) => true,
         _ => false,
     }
+}
+
+fn spread(nth: u32, size: u32) -> u32 {
+    ((u64::from((nth + 1).wrapping_mul(GOLDEN)) * u64::from(size)) >> 32) as u32
+}
+
+/// The distances, to the right in the ring, of the peers with which every rank exchanges messages: at most `count`, all
+/// different. They are chosen so that every process computes the same ones, spread evenly over the job. The programs of
+/// the benchmarks (`lab/bench/programs/groups.c`) have the same function, and the next one.
+pub fn peers(count: u32, size: u32) -> Vec<u32> {
+    let mut all: Vec<u32> = (0..count).map(|nth| spread(nth, size)).filter(|shift| *shift != 0).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Distance to the right, in the ring, of the rank whose address the `nth` asker needs. The first one is among the
+/// farthest in steps of powers of two.
+pub fn distance(nth: u32, size: u32) -> u32 {
+    if nth == 0 { size / 3 } else { spread(nth, size) }
+}
+
+/// The cost of the call at each rank of a job of `size` ranks; `None`: the members of the call are not alike.
+///
+/// In an allgather or an alltoall, each member sends to one side in every step, and receives as many bytes from the
+/// other side as it sends. So it is enough to run one member that receives its own messages, and the results of all P
+/// members need not be in memory.
+///
+/// # Errors
+/// The code of the algorithm is wrong.
+pub fn one_for_all(call: Call, size: u32) -> Result<Option<Cost>, Trouble> {
+    if !matches!(call, Call::Barrier | Call::Allgather(_) | Call::Alltoall(_) | Call::Shift(_)) {
+        return Ok(None);
+    }
+    reflected(call, size).map(Some).map_err(|Malformed| Trouble::Result { rank: 0, failure: Some(Failure::Malformed) })
+}
+
+fn reflected(call: Call, size: u32) -> Result<Cost, Malformed> {
+    let nobody = || Peer { rank: 0, address: Vec::new() };
+    let mut shape = Shape::new(0, size, nobody(), nobody());
+    let mut algorithm = algorithm(call, 0, size);
+    let mut cost = Cost::default();
+    while let Some(Step { sends, receives }) = algorithm.next(&mut shape)? {
+        cost.rounds += u64::from(!receives.is_empty());
+        cost.messages += sends.len() as u64;
+        cost.bytes += sends.iter().map(|(_, payload)| message_len(payload) as u64).sum::<u64>();
+        for from in receives {
+            let reflection = sends.iter().find(|(link, _)| link.power == from.power && link.side != from.side);
+            let payload = reflection.map(|(_, payload)| payload);
+            algorithm.on_message(&mut shape, from, payload.ok_or(Malformed)?)?;
+        }
+    }
+    Ok(cost)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::jobs::Job;
 use crate::launchers::LauncherState;
 use crate::net::ClassCount;
 use crate::rank_links::RankTraffic;
-use crate::recording::Recording;
+use crate::traffic::Recording;
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

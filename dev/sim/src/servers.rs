@@ -9,8 +9,8 @@ mod asks;
 
 use crate::checkers::modex::{Call, record};
 use crate::clock::Event;
+use crate::clock::Fifo;
 use crate::cx::Cx;
-use crate::fifo::Fifo;
 use crate::jobs::{Job, Jobs, Node};
 use crate::ranks::{Doing, Phase, Proc};
 use crate::sockets::cut;

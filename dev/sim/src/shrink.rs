@@ -3,7 +3,7 @@
 use crate::fault_injection::Fault;
 use crate::remote::Remote;
 use crate::spec::{ADDED, JobPlan, WorldSpec};
-use crate::workload::{Disposition, Script, Step};
+use crate::workload::Script;
 use std::rc::Rc;
 
 /// Maximum number of events of a world that is being reduced. Chosen: several times as many as random worlds have.
@@ -103,72 +103,11 @@ fn names_more(spec: &WorldSpec) -> bool {
     of_faults.chain(of_jobs.filter(|agent| *agent != ADDED)).any(|agent| agent >= spec.agents)
 }
 
-/// A world of sessions as Rust code, for a test. Fields that are not printed have the values of an empty session.
-pub fn as_rust(spec: &WorldSpec) -> String {
-    let mut text = String::from("WorldSpec {\n");
-    let mut field = |name: &str, value: String| text.push_str(&format!("    {name}: {value},\n"));
-    field("transport", format!("AgentTransport::{:?}", spec.transport));
-    field("jobs", list(spec.jobs.iter().map(job)));
-    field("faults", list(spec.faults.iter().map(fault)));
-    if spec.remote.is_some() {
-        field("remote", format!("Some(Remote::prompt({}, ssh()))", spec.agents_max()));
-    }
-    text.push_str(&format!("    ..empty({}, {}, {})\n}}", spec.seed, spec.agents, spec.fanout));
-    text
-}
-
-fn list(items: impl Iterator<Item = String>) -> String {
-    let items: String = items.map(|item| format!("\n        {item},")).collect();
-    if items.is_empty() { "vec![]".into() } else { format!("vec![{items}\n    ]") }
-}
-
-fn fault(fault: &Fault) -> String {
-    let how = if matches!(fault, Fault::NoStart { .. }) { "how: NoStart::" } else { "how: NoServer::" };
-    format!("Fault::{fault:?}").replace("how: ", how)
-}
-
-fn job(plan: &JobPlan) -> String {
-    let JobPlan {
-        nodes, blocks, apps, options, stdin_bytes, timeout_ns, at_ns, wait_ns, launcher_dies_ns, reads, ..
-    } = plan;
-    let ppn = blocks.first().map_or(1, |block| block.ppn);
-    let apps: String = apps.iter().map(|(ranks, app)| format!("({ranks}, Rc::new({})), ", script(app))).collect();
-    let options = format!("{options:?}").replace("..", "");
-    format!(
-        "JobPlan {{ apps: vec![{apps}], stdin_bytes: {stdin_bytes}, timeout_ns: {timeout_ns:?}, at_ns: {at_ns}, \
-         wait_ns: {wait_ns}, launcher_dies_ns: {launcher_dies_ns:?}, reads: {reads}, \
-         ..JobPlan::even({nodes:?}, {ppn}, Script::default()) }} /* {options} */"
-    )
-}
-
-fn script(script: &Script) -> String {
-    let steps: String = script.steps.iter().map(|one| format!("{}, ", step(one))).collect();
-    let on_signal = match script.on_signal {
-        Disposition::Default => String::new(),
-        other => format!(".with_disposition(Disposition::{other:?})"),
-    };
-    let speaks = format!("{:?}", script.speaks).replace('(', "(Dialect::");
-    format!("Script {{ speaks: Speaks::{speaks}, ..Script::plain(&[{steps}]){on_signal} }}")
-}
-
-/// A step of a script as Rust code, with the names of its types.
-fn step(step: &Step) -> String {
-    let names = [
-        ("who: ", "Who::"),
-        ("whose: ", "Whose::"),
-        ("lens: ", "Lens::"),
-        ("Wait(", "Which::"),
-        ("Pmix(", "PmixStep::"),
-    ];
-    let qualify = |text: String, (before, name): &(&str, &str)| text.replace(before, &format!("{before}{name}"));
-    format!("Step::{}", names.iter().fold(format!("{step:?}"), qualify))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::random::sessions::empty;
-    use crate::workload::{PmixStep, Which, Who};
+    use crate::workload::{Step, Which};
 
     #[test]
     fn what_does_not_matter_is_left_out() {
@@ -183,14 +122,5 @@ mod tests {
         let small = shrink(spec, |spec| has(spec, 2) && has(spec, 7) && hangs(spec));
         assert_eq!((small.faults.len(), small.jobs.len(), small.agents), (3, 2, 8));
         assert_eq!(small.jobs[0].apps[0].1.steps[..], [Step::Hang]);
-        assert!(as_rust(&small).contains("Fault::KillAgent { agent: 7, at_ns: 7 },"));
-    }
-
-    #[test]
-    fn steps_are_printed_with_their_types() {
-        let fence = PmixStep::Fence { who: Who::Alike(2), collect: true, timeout_s: None };
-        let text = "Step::Pmix(PmixStep::Fence { who: Who::Alike(2), collect: true, timeout_s: None })";
-        assert_eq!(step(&Step::Pmix(fence)), text);
-        assert_eq!(step(&Step::Wait(Which::All)), "Step::Wait(Which::All)");
     }
 }

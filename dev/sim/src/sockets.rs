@@ -1,8 +1,8 @@
 //! The PMI sockets between ranks and their agents: bytes in flight, sometimes split, and ends that close.
 
 use crate::clock::Event;
+use crate::clock::Fifo;
 use crate::cx::Cx;
-use crate::fifo::Fifo;
 use crate::jobs::{Jobs, Node};
 use crate::memory::Shared;
 use crate::ranks::{Doing, Proc};

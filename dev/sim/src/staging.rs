@@ -1,5 +1,5 @@
-//! Staging, as the launcher and the agents of `wireup run --stage` do it: a job of its own, before the job that needs
-//! the files.
+//! The file server of all nodes; and staging, as the launcher and the agents of `wireup run --stage` do it: a job of
+//! its own, before the job that needs the files.
 //!
 //! The launcher reads the files, then starts one rank on each node. All ranks of the staging job read the same standard
 //! input, which goes down the tree of agents: the name of the set of files, the list of the files, their contents. Each
@@ -7,9 +7,11 @@
 //! contents when all have answered the list. The other job is launched when the staging job is over; its ranks do not
 //! ask the file server.
 
+use crate::cx::Cx;
 use crate::phases::Point;
 use crate::spec::{JobPlan, WorldSpec};
 use crate::workload::{Script, Step};
+use wireup_proto::Instant;
 use wireup_wire::job::StdinTarget;
 
 /// Length of an answer of a rank (bytes): `lacks`, `missing 0-9` and `kept` are about as long.
@@ -67,5 +69,37 @@ impl WorldSpec {
         (self.jobs[0].at_ns, self.jobs[0].staged_by) = (0, Some(self.jobs.len() as u32));
         self.jobs.push(staging);
         WorldSpec { is_standing: true, ..self }
+    }
+}
+
+#[derive(Default)]
+pub struct FileServer {
+    /// Time at which the server has served all requests so far.
+    free_at: Instant,
+}
+
+impl FileServer {
+    /// Time (ns) until the server has sent the program to one more reader.
+    pub fn load(&mut self, cx: &Cx) -> u64 {
+        self.ask(cx.clock.now(), cx.spec.timing.costs.map_or(0, |costs| costs.load_ns))
+    }
+
+    /// Time (ns) until a request of `work_ns` has been served, after all requests before it.
+    pub fn ask(&mut self, now: Instant, work_ns: u64) -> u64 {
+        self.free_at = self.free_at.max(now) + work_ns;
+        self.free_at - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_wait_for_each_other() {
+        let mut server = FileServer::default();
+        assert_eq!(server.ask(Instant(100), 10), 10);
+        assert_eq!(server.ask(Instant(103), 10), 17);
+        assert_eq!(server.ask(Instant(200), 10), 10);
     }
 }

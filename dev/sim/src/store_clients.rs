@@ -1,8 +1,8 @@
 //! Ranks as clients of PyTorch's store: their connections to their agents, their requests, and the answers.
 
 use crate::clock::Event;
+use crate::clock::Fifo;
 use crate::cx::Cx;
-use crate::fifo::Fifo;
 use crate::jobs::{Job, Jobs, Node};
 use crate::ranks::{Doing, Proc};
 use crate::sockets::cut;

@@ -1,10 +1,12 @@
-//! Counts the frames that an agent has received, for each message, from a recording of its inputs. Recordings of real
-//! and of simulated agents have the same form, so that the two can be compared.
+//! Records the inputs of simulated agents, and counts the frames that an agent has received, for each message, from a
+//! recording of its inputs. Recordings of real and of simulated agents have the same form, so that the two can be
+//! compared.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
+use wireup_proto::AgentConfig;
 use wireup_proto::io::{Input, LinkId};
-use wireup_proto::replay::Recorded;
+use wireup_proto::replay::{Recorded, ReplayReport};
 use wireup_wire::frame::{Frame, FrameKind, FrameReader};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer;
@@ -76,5 +78,24 @@ fn message(me: AgentId, frame: Frame) -> Result<(String, u64), String> {
             }
         }
         kind => Ok((format!("{kind:?}"), bytes)),
+    }
+}
+
+/// All inputs of one simulated agent, and a summary of its outputs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    pub config: AgentConfig,
+    pub inputs: Vec<Recorded>,
+    pub report: ReplayReport,
+}
+
+impl Recording {
+    pub fn new(config: AgentConfig) -> Self {
+        Recording { config, inputs: Vec::new(), report: ReplayReport::default() }
+    }
+
+    pub fn push(&mut self, inputs: Recorded) {
+        self.inputs.push(inputs);
+        self.report.inputs += 1;
     }
 }

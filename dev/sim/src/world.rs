@@ -7,9 +7,9 @@
 use crate::batch::{Batch, on_task_reads};
 use crate::calls::Calls;
 use crate::checkers::ending::who_waits;
+use crate::checkers::idle::{QUIET_NS, check_quiet};
 use crate::checkers::idle::{check_idle, check_nodes};
 use crate::checkers::missing::blamed_hosts;
-use crate::checkers::quiet::{QUIET_NS, check_quiet};
 use crate::clock::{Event, START};
 use crate::configs;
 use crate::cx::{Cx, Pending};

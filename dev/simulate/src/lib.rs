@@ -4,9 +4,7 @@
 //! ```text
 //!   command_line ──► plan, machine    what is simulated, and on which machine
 //!                ├─► memory           what that will take
-//!                ├─► staging          files that are copied to all nodes before a job
-//!                ├─► simulation       one run, watched; its result as text and as JSON
-//!                ├─► profile          the trace of a run
+//!                ├─► simulation       one run, watched; its result as text, as JSON and as a trace
 //!                ├─► table            published starts, with predictions
 //!                ├─► advise           which flags are fastest, from simulations of the candidates
 //!                ├─► calibrate        a machine file of this machine, from runs of the real wireup
@@ -23,9 +21,7 @@ pub mod machine;
 mod memory;
 pub mod plan;
 mod problem;
-mod profile;
 mod simulation;
-mod staging;
 mod table;
 mod timed;
 

@@ -1,10 +1,9 @@
-//! One run of the simulator: the progress that it shows, and its result as text and as JSON.
+//! One run of the simulator: the progress that it shows, and its result as text, as JSON and as a trace.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, is_built_in};
 use crate::memory;
 use crate::plan::{EXCHANGES, Lost, Plan, STARTS, Scenario, Start, name_of, name_of_scheme, ranks_on_nodes};
 use crate::problem::Problem;
-use crate::profile;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::RefCell;
@@ -13,12 +12,15 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use wireup_node::launcher::Stamps;
 use wireup_node::progress::Progress as Line;
+use wireup_node::trace::{About, Trace};
+use wireup_proto::launcher_io::Notice;
 use wireup_sim::phases::{Point, Progress};
 use wireup_sim::rank_network::NodeAddresses;
-use wireup_sim::{RankTraffic, RunReport, run_watched};
+use wireup_sim::{RankTraffic, RunReport, START, run_watched};
 use wireup_wire::frame::Class;
-use wireup_wire::peer::Cause;
+use wireup_wire::peer::{Cause, RankTrace, TracePart};
 
 /// Increased when a reader of older results would misread newer ones.
 const SCHEMA: u32 = 1;
@@ -167,7 +169,7 @@ impl Simulation {
     /// # Errors
     /// The trace cannot be written.
     pub fn write_trace(&self, to: impl Write) -> io::Result<()> {
-        profile::trace(&self.scenario.plan, &self.machine, self.launcher_ns, &self.report).write(to)
+        trace(&self.scenario.plan, &self.machine, self.launcher_ns, &self.report).write(to)
     }
 
     /// What the run cost, as quantity, unit and value: frames and bytes of the exchange, bytes of the control class,
@@ -280,5 +282,48 @@ impl fmt::Display for Simulation {
         let (events, digest) = (self.report.events, self.report.digest);
         let (memory, wall_s) = (memory::shown(self.peak_memory_bytes), self.wall.as_secs_f64());
         writeln!(to, "simulated in {wall_s:.1} s: {events} events, at most {memory}; digest {digest:016x}")
+    }
+}
+
+/// The trace of a run whose job recorded time stamps for a profile, in the format of `wireup run --profile`.
+fn trace(plan: &Plan, machine: &str, launcher_ns: u64, report: &RunReport) -> Trace {
+    // All simulated machines have the same clock, so the clock offsets that agents estimate are replaced by 0.
+    let parts = report.notices.iter().filter_map(|notice| match notice {
+        Notice::Trace(part) => Some(TracePart { clock_offset_ns: 0, clock_error_ns: 0, ..(**part).clone() }),
+        _ => None,
+    });
+    let parts: Vec<TracePart> = parts.collect();
+    let last = |stamp: fn(&RankTrace) -> u64| parts.iter().flat_map(|part| &part.ranks).map(stamp).max().unwrap_or(0);
+    let resolved_ns = START.0 + plan.launched_ns();
+    let ended_ns = last(|rank| rank.exit_ns);
+    let stamps = Stamps {
+        process_ns: resolved_ns.saturating_sub(launcher_ns),
+        resolved_ns,
+        begun_ns: resolved_ns,
+        started_ns: last(|rank| rank.exec_ns),
+        ended_ns,
+        // In a session the launcher's exit is not simulated: the end of the last rank is used instead.
+        left_ns: if plan.start == Start::Session { ended_ns } else { START.0 + report.elapsed_ns },
+    };
+    Trace::new(about(plan, machine), &stamps, &[], &parts)
+}
+
+fn about(plan: &Plan, machine: &str) -> About {
+    let Plan { ranks, nodes, fanout, start, exchange, scheme, value_bytes, seed, .. } = plan;
+    About {
+        wireup: env!("CARGO_PKG_VERSION").to_owned(),
+        program: String::new(),
+        settings: vec![
+            ranks_on_nodes(*ranks, *nodes),
+            format!("machine: {machine}{}", if is_built_in(machine) { " (built in, not measured here)" } else { "" }),
+            format!("start: {}", name_of(&STARTS, start)),
+            format!("tree: fan-out {fanout}"),
+            format!("exchange: {} of {value_bytes} bytes from each rank", name_of(&EXCHANGES, exchange)),
+            format!("scheme: {}", name_of_scheme(*scheme)),
+            format!("seed: {seed}"),
+        ],
+        fanout: *fanout,
+        simulated: Some(machine.to_owned()),
+        ..About::default()
     }
 }

@@ -33,7 +33,6 @@ Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and hom
   --slurm-option A=B         a line of slurm.conf: --slurm-option TreeWidth=2
   --clock-offsets            node I's monotonic clock is 100 s * (I + 1) ahead
   --no-trap                  no interface docker0 with 172.17.0.1 on hub and nodes
-  --keep-home                nodes see this machine's home directory
   --share DIR                nodes see DIR though it is below /tmp, /run, /dev/shm or the home directory
 
   wireup-testbed run -n 4 -- sh -c 'for host in n0 n1 n2 n3; do ssh $host hostname; done'

@@ -34,7 +34,6 @@ mod spec;
 mod ssh;
 mod sys;
 mod testbed;
-mod traffic;
 
 pub mod command_line;
 
@@ -42,4 +41,3 @@ pub use processes::Process;
 pub use spec::{NODES_MAX, Spec, addresses, name};
 pub use sys::{heed_interrupts, refuse_calls_from};
 pub use testbed::{StartError, Testbed};
-pub use traffic::Traffic;

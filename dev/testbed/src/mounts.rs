@@ -25,10 +25,9 @@ pub fn enter_hub(hosts: &str, program: &Path) -> io::Result<()> {
 }
 
 /// Covers the folders that are private to a machine (such as `/tmp`) with empty ones; `shares` stay visible.
-pub fn enter_node(home: Option<&Path>, shares: &[PathBuf]) -> io::Result<()> {
-    let mut covered =
-        vec![("/tmp".into(), "mode=1777"), ("/dev/shm".into(), "mode=1777"), ("/run".into(), "mode=0755")];
-    covered.extend(home.map(|home| (home.to_owned(), "mode=0700")));
+pub fn enter_node(home: &Path, shares: &[PathBuf]) -> io::Result<()> {
+    let [tmp, shm, run] = ["/tmp", "/dev/shm", "/run"].map(Path::new);
+    let covered = [(tmp, "mode=1777"), (shm, "mode=1777"), (run, "mode=0755"), (home, "mode=0700")];
     let shares = shares.iter().map(PathBuf::as_path).chain([Path::new(OWN)]);
     let hidden: Vec<&Path> = shares.filter(|share| covered.iter().any(|(path, _)| share.starts_with(path))).collect();
     let trees: Vec<OwnedFd> = hidden.iter().map(|path| tree(path)).collect::<io::Result<_>>()?;

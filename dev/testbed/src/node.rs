@@ -55,7 +55,7 @@ fn make(spec: &Spec, i: u16) -> io::Result<()> {
     sys::unshare(own)?;
     rustix::system::sethostname(name(i).as_bytes())?;
     let home = root_home(&fs::read_to_string("/etc/passwd")?);
-    mounts::enter_node(Some(home.as_path()).filter(|_| spec.private_home), &spec.shares)?;
+    mounts::enter_node(&home, &spec.shares)?;
     std::env::set_current_dir("/")?;
     quieten()?;
     network::ip("link set lo up\n")

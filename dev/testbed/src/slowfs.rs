@@ -22,7 +22,6 @@
 //! [`SlowFs`] of a killed server. The server needs root and `/dev/fuse`.
 mod handle;
 mod meter;
-mod mounting;
 mod nodes;
 mod server;
 mod serving;
@@ -30,6 +29,6 @@ mod source;
 mod spec;
 
 pub use handle::SlowFs;
-pub use meter::{Line, Totals};
+pub use meter::Line;
 pub use serving::{Serving, serve};
 pub use spec::Spec;

@@ -33,8 +33,6 @@ pub struct Spec {
     pub clock_offsets: bool,
     /// Whether the hub and every node have an interface `docker0` with the same address.
     pub trap_interfaces: bool,
-    /// Whether every node has an empty home directory.
-    pub private_home: bool,
     /// Directories that nodes share with this machine although they are inside `/tmp`, `/run`, `/dev/shm` or the home
     /// directory.
     pub shares: Vec<PathBuf>,
@@ -51,7 +49,6 @@ impl Spec {
             slurm_options: Vec::new(),
             clock_offsets: false,
             trap_interfaces: true,
-            private_home: true,
             shares: Vec::new(),
         }
     }
@@ -63,12 +60,8 @@ impl Spec {
 
     pub fn arguments(&self) -> Vec<OsString> {
         let mut list: Vec<OsString> = vec!["--nodes".into(), self.nodes.to_string().into()];
-        let switches = [
-            (self.slurm, "--slurm"),
-            (self.clock_offsets, "--clock-offsets"),
-            (!self.trap_interfaces, "--no-trap"),
-            (!self.private_home, "--keep-home"),
-        ];
+        let switches =
+            [(self.slurm, "--slurm"), (self.clock_offsets, "--clock-offsets"), (!self.trap_interfaces, "--no-trap")];
         list.extend(switches.iter().filter(|(on, _)| *on).map(|(_, flag)| OsString::from(flag)));
         for (node, option) in &self.sshd_options {
             let prefix = node.map(|i| format!("{}:", name(i))).unwrap_or_default();
@@ -114,7 +107,6 @@ impl Spec {
             }
             "--clock-offsets" => self.clock_offsets = true,
             "--no-trap" => self.trap_interfaces = false,
-            "--keep-home" => self.private_home = false,
             "--share" => self.shares.push(value(flag, words)?.into()),
             "--sshd-option" => self.sshd_options.push(sshd_option(&value(flag, words)?)?),
             other => return Err(format!("{other}: no such flag; see wireup-testbed --help")),
@@ -196,7 +188,7 @@ mod tests {
     #[test]
     fn a_specification_round_trips_through_arguments() {
         let mut spec = Spec::new("/bin/x", 3);
-        spec.private_home = false;
+        spec.trap_interfaces = false;
         spec.sshd_options = vec![(Some(2), "MaxStartups=1".into()), (None, "LogLevel=ERROR".into())];
         spec.shares = vec!["/tmp/a b".into()];
         spec.slurm = true;

@@ -20,7 +20,6 @@ use crate::processes::{self, Process};
 use crate::served::{Served, or_skip};
 use crate::spec::{Spec, name};
 use crate::ssh::SYSTEM_PATH;
-use crate::traffic::Traffic;
 use crate::{slurm, sys};
 
 const LOOK_STEP: Duration = Duration::from_millis(10);
@@ -182,11 +181,6 @@ impl Testbed {
         node.daemons.iter().filter_map(pid_of).collect()
     }
 
-    /// Waits until no node runs anything but its daemons; returns whether that happened within `limit`.
-    pub fn await_idle(&self, limit: Duration) -> bool {
-        await_that(limit, || self.all_processes().iter().all(Vec::is_empty))
-    }
-
     /// Waits until Slurm reports all nodes as idle; returns whether that happened within `limit`.
     pub fn await_slurm(&self, limit: Duration) -> bool {
         let is_idle = || {
@@ -194,11 +188,6 @@ impl Testbed {
             output.is_ok_and(|output| slurm::all_idle(&output.stdout, self.node_count()))
         };
         await_that(limit, is_idle)
-    }
-
-    /// The network traffic since the start of the testbed.
-    pub fn traffic(&self) -> io::Result<Traffic> {
-        Traffic::read(self.pid())
     }
 
     fn node(&self, i: u16) -> &Node {

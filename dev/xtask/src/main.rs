@@ -60,10 +60,10 @@ fn main() -> ExitCode {
         }
         ["night", "--hours", hours] => night::all(hours),
         ["night", "large"] => night::large(),
-        ["night", "calls"] => night::calls::run(),
+        ["night", "calls"] => night::calls(),
         ["night", "model"] => night::model(),
         ["night", "sanitizers"] => night::sanitizers::run(),
-        ["night", "torch"] => night::torch::run(),
+        ["night", "torch"] => night::torch(),
         ["libraries"] => libraries::announced(),
         ["release", "--unchecked", ref architectures @ ..] => release::build(architectures, Advisories::Unchecked),
         ["release", ref architectures @ ..] => release::build(architectures, Advisories::Checked),

@@ -13,18 +13,15 @@
 //!
 //! `cargo xtask night torch`: the versions of PyTorch that later Debians have.
 
-pub mod calls;
 pub mod faults;
 pub mod fuzz;
 mod ledger;
 pub mod sanitizers;
 pub mod seeds;
 pub mod suites;
-pub mod torch;
 
-use crate::debian;
-use crate::layout;
 use crate::step::{Result, output, run, step};
+use crate::{debian, fresh, layout};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -63,9 +60,9 @@ pub fn all(hours: &str) -> Result {
     let done = [
         ("model", model()),
         ("sanitizers", sanitizers::run()),
-        ("calls", calls::run()),
+        ("calls", calls()),
         ("large", large()),
-        ("torch", torch::run()),
+        ("torch", torch()),
         ("seeds", seeds::run(&quarter)),
         ("faults", faults::run_for(&quarter)),
         ("fuzz", fuzz::run_for(&quarter)),
@@ -95,6 +92,72 @@ pub fn large() -> Result {
     tests.env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
     step("end to end at large sizes", || run(&mut tests))?;
     prove("large.txt", LARGE_HEAD, &format!("large worlds, all end-to-end tests: {commit}\n"))
+}
+
+const CALLS: [&str; 3] = [
+    "every_call_of_a_run_may_fail", "every_call_of_a_session_may_fail",
+    "every_call_of_a_run_with_a_pmix_server_may_fail",
+];
+const CALLS_HEAD: &str = "\
+# System calls that were made to fail, each in a run of its own: the test, how many of the failures that were counted \
+before were reached,
+# and the commit. No run hung, left something behind or kept silent, but for the exceptions that \
+dev/e2e/tests/e2e/failing_calls.rs
+# lists with their reasons. `cargo xtask night calls` does it.
+";
+
+/// Lets every system call of a run, of a session and of a PMIx server fail once, by all trials of
+/// `dev/e2e/tests/e2e/failing_calls.rs`, and records their number.
+///
+/// # Errors
+/// A program cannot be built, or a run hangs, leaves something behind or reports nothing after a failure.
+pub fn calls() -> Result {
+    let commit = commit()?;
+    let trials = step("build the trials", faults::build)?;
+    let mut text = String::new();
+    for test in CALLS {
+        let said = step(test, || {
+            let mut trial = Command::new(&trials);
+            trial.args(["--exact", &format!("failing_calls::{test}"), "--nocapture"]).env("WIREUP_CALLS", "all");
+            output(trial.env("WIREUP_BIN", layout::debug_wireup()))
+        })?;
+        let tried = said.lines().find_map(|line| line.split_once(" failures tried")).map(|(count, _)| count);
+        let tried = tried
+            .ok_or_else(|| format!("{test}: no trial ran: root and the peers of `cargo xtask setup` are required"))?;
+        text += &format!("{test}: {tried}, {commit}\n");
+    }
+    prove("calls.txt", CALLS_HEAD, &text)
+}
+
+const TORCH_HEAD: &str = "\
+# Versions of PyTorch, the jobs of `wireup run` that ended well with each, and the commit. `cargo xtask night torch` \
+does it.
+";
+
+/// Runs programs that use PyTorch under `wireup run`, with the versions of PyTorch in Debian 13 and in Debian unstable,
+/// and records the jobs. Each Debian is kept in the target directory for the next time. The launcher is the release
+/// build, or the program that `WIREUP_BIN` names. Debian's builds have neither libuv nor GPUs; without libuv, PyTorch's
+/// store client refuses queues.
+///
+/// # Errors
+/// A Debian system cannot be created, or a job fails.
+pub fn torch() -> Result {
+    let (wireup, commit) = (launcher()?, commit()?);
+    let programs = ["torch_ddp", "torch_store", "torch_restart", "store_client"];
+    let program = |name| layout::sources().join(format!("python/{name}.py"));
+    let modules =
+        ["__init__.py", "torch.py", "torchrun.py"].map(|name| layout::root().join("python/wireup_launcher").join(name));
+    let others = [layout::root().join("pyproject.toml"), wireup];
+    let files: Vec<PathBuf> = programs.into_iter().map(program).chain(modules).chain(others).collect();
+    let mut text = String::new();
+    for suite in ["trixie", "sid"] {
+        let folder = layout::target().join("torch").join(suite);
+        fresh::in_kept_debian(&folder, suite, files.clone(), ("PyTorch", include_str!("night/torch.sh")))?;
+        let path = folder.join("root/root/wireup/jobs");
+        let jobs = fs::read_to_string(&path).map_err(|e| format!("read {}: {e}", path.display()))?;
+        text += &format!("{}: {commit}\n", jobs.trim_end().replace('\n', ", "));
+    }
+    prove("torch.txt", TORCH_HEAD, &text)
 }
 
 /// Writes a file in the folder `proof/`: `head`, then `text`.

@@ -52,10 +52,8 @@ impl Suite {
     /// There is no suite of this name.
     pub fn named(name: &str) -> Result<&'static Suite> {
         let names = || ALL.map(|suite| suite.name).join(", ");
-        const { &ALL }
-            .iter()
-            .find(|suite| suite.name == name)
-            .ok_or_else(|| format!("no suite {name}; there are {}", names()))
+        let found = const { &ALL }.iter().find(|suite| suite.name == name);
+        found.ok_or_else(|| format!("no suite {name}; there are {}", names()))
     }
 
     /// # Errors

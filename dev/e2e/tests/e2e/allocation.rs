@@ -7,7 +7,7 @@ use wireup_e2e::faults::send;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::peers::program;
 use wireup_e2e::tables::{prints, reports};
-use wireup_e2e::{Running, executables};
+use wireup_e2e::{Running, folders};
 use xtask::programs::Flavour;
 
 const WHERE: &str = "echo $(uname -n) $WIREUP_RANK $WIREUP_SIZE";
@@ -80,7 +80,7 @@ fn ranks_get_the_devices_that_slurm_gives_their_node() {
     for i in 0..2 {
         let text = format!("#!/bin/sh\necho export CUDA_VISIBLE_DEVICES={i}0,{i}1\n");
         let path = machines.path_in_node(i, "/run/prolog");
-        executables::write(&path, &text, 0o755);
+        folders::write_program(&path, &text, 0o755);
     }
     let show = "echo $WIREUP_RANK $CUDA_VISIBLE_DEVICES";
     let outcome = machines.allocated("-N 2 -n 4", "--gpus-per-rank 1").sh(show).succeed();
@@ -196,24 +196,20 @@ fn the_next_job_removes_the_files_of_a_cancelled_step() {
 }
 
 #[test]
-fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
+fn signals_to_a_step_reach_the_ranks_which_end_cleanly_after_sigterm() {
     let Some(machines) = machines::with_slurm() else { return };
-    let running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start_until("ready\n", 4);
-    machines.signal("TERM", &steps(&machines));
+    let script = format!("trap 'echo got it, rank $WIREUP_RANK' USR1; {SAYS_BYE}");
+    let mut running = machines.allocated("-N 4 -n 4", "--pmi auto").sh(&script).start_until("ready\n", 4);
+    let step = steps(&machines);
+    machines.signal("USR1", &step);
+    for rank in 0..4 {
+        running.await_out(&format!("got it, rank {rank}\n"), 1);
+    }
+    machines.signal("TERM", &step);
     let outcome = running.finish();
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
     outcome.expect_err_line(&["the batch system terminated its agent (SIGTERM)"]);
     assert_eq!(outcome.code(), 143, "{outcome}");
-}
-
-#[test]
-fn sigusr1_to_a_step_reaches_the_program() {
-    let Some(machines) = machines::with_slurm() else { return };
-    let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
-    let running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start_until("ready\n", 4);
-    machines.signal("USR1", &steps(&machines));
-    let outcome = running.succeed();
-    assert_eq!(outcome.out().matches("got it\n").count(), 4, "{outcome}");
 }
 
 /// Slurm checks time limits every half minute and the shortest limit is one minute, so this test takes long and runs

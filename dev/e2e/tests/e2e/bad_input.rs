@@ -4,7 +4,7 @@ use std::path::Path;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{plain, skip};
 use wireup_e2e::tables::{fails, prints, reports};
-use wireup_e2e::{Outcome, Run, executables};
+use wireup_e2e::{Run, folders};
 
 /// The program of a foreign architecture has the ELF header of one for s390x: a shell would interpret its bytes as
 /// commands.
@@ -19,7 +19,7 @@ fn programs_that_cannot_run_are_named_with_their_node() {
         ("strange", "#!/no/such/interpreter\n", 0o755),
         ("bare", "echo from $WIREUP_RANK\n", 0o755),
     ] {
-        executables::write(&folder.0.join(name), content, mode);
+        folders::write_program(&folder.0.join(name), content, mode);
     }
     let shell = |script: &str| Run::shell(script).env("FILES", &folder.0);
     fails(
@@ -136,32 +136,21 @@ fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
     assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("check dmesg"), "{outcome}");
 }
 
-/// Runs `script` as root in a mount namespace of its own, with a full /tmp; the product and the program `spew` are in
-/// /mnt.
-fn with_a_full_tmp(script: &str) -> Option<Outcome> {
+/// Root in a mount namespace of its own has a full /tmp; the product and the program `spew` are in /mnt.
+#[test]
+fn a_full_tmp_does_not_fail_a_job_except_one_with_output_files() {
     if Run::shell("unshare -rm true").finish().code() != 0 {
-        return skip("no user namespaces here");
+        return skip("no user namespaces here").unwrap_or_default();
     }
-    let prepare = format!(
+    let script = format!(
         "mount -t tmpfs none /mnt && cp $WIREUP /mnt/wireup && cp {} /mnt/spew && mount -t tmpfs -o size=4k none /tmp \
-         && head -c 4096 /dev/zero >/tmp/full",
+         && head -c 4096 /dev/zero >/tmp/full; cd /; TMPDIR=/tmp; /mnt/wireup run -n 4 --virtual-nodes 2 echo fine \
+         && /mnt/wireup run -n 2 --output-dir /tmp/out /mnt/spew bytes 100000",
         plain("spew").display()
     );
-    Some(Run::shell(&format!("unshare -rm /bin/sh -c '{prepare}; cd /; TMPDIR=/tmp; {script}'")).finish())
-}
-
-#[test]
-fn a_full_tmp_does_not_fail_a_job() {
-    let Some(outcome) = with_a_full_tmp("/mnt/wireup run -n 4 --virtual-nodes 2 echo fine") else { return };
-    let outcome = outcome.expect_code(0);
-    assert_eq!(outcome.out(), "fine\n".repeat(4));
-}
-
-#[test]
-fn output_files_on_a_full_disk_fail_the_job() {
-    let script = "/mnt/wireup run -n 2 --output-dir /tmp/out /mnt/spew bytes 100000";
-    let Some(outcome) = with_a_full_tmp(script) else { return };
+    let outcome = Run::shell(&format!("unshare -rm /bin/sh -c '{script}'")).finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
+    assert_eq!(outcome.out(), "fine\n".repeat(4), "{outcome}");
     outcome.expect_err_line(&["/tmp/out", "No space left"]);
 }
 

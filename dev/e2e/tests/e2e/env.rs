@@ -2,7 +2,7 @@
 
 use wireup_e2e::Run;
 use wireup_e2e::peers::plain;
-use wireup_e2e::tables::prints;
+use wireup_e2e::tables::{fails, prints};
 
 #[test]
 fn ranks_have_the_variables_that_describe_them_and_those_that_flags_set() {
@@ -33,13 +33,6 @@ fn ranks_have_the_variables_that_describe_them_and_those_that_flags_set() {
 }
 
 #[test]
-fn variable_values_of_every_ascii_byte_arrive_unchanged() {
-    let value: String = (1..=127u8).map(char::from).collect();
-    let outcome = Run::job("-n 2 --virtual-nodes 2").env("ODD", value.clone()).sh("printf '%s\\n.' \"$ODD\"").succeed();
-    assert_eq!(outcome.out().matches(&value).count(), 2, "{outcome}");
-}
-
-#[test]
 fn a_relative_program_name_is_found_in_the_current_directory() {
     let program = plain("limits");
     let folder = program.parent().expect("a program lies in a folder");
@@ -50,16 +43,6 @@ fn a_relative_program_name_is_found_in_the_current_directory() {
     let folder = folder.display();
     let both = format!("-n 1 -x PATH=/bin -wdir {folder} limits : -n 1 -wdir /usr/bin -x PATH=/bin pwd");
     Run::job(&both).succeed().expect_out("nofile").expect_out("/usr/bin");
-}
-
-#[test]
-fn ranks_have_the_users_umask_and_file_limit() {
-    let script =
-        format!("umask 027; ulimit -Sn 256; exec $WIREUP run -n 2 --virtual-nodes 2 {}", plain("limits").display());
-    let outcome = Run::shell(&script).succeed();
-    for line in outcome.out().lines() {
-        assert!(line.starts_with("nofile 256 umask 027 "), "{outcome}");
-    }
 }
 
 /// A rank has exactly one descriptor more than those that the launcher inherited: the PMI socket, whose number is in
@@ -76,4 +59,32 @@ fn no_descriptor_leaks_into_ranks() {
             assert!(fds == given + 1 || fds == 1, "{fds} descriptors instead of {} or 1: {outcome}", given + 1);
         }
     }
+}
+
+#[test]
+fn odd_variable_values_and_arguments_arrive_unchanged() {
+    let value: String = (1..=127u8).map(char::from).collect();
+    let run = Run::job("-n 2 --virtual-nodes 2").env("ODD", value.clone());
+    let outcome = run.args(["sh", "-c", "printf '%s\\n.' \"$ODD$1\"", "0", "it's \"$HOME\" \\!"]).succeed();
+    assert_eq!(outcome.out().matches(&format!("{value}it's \"$HOME\" \\!")).count(), 2, "{outcome}");
+}
+
+/// `--gpus-per-rank` by variables only: no test machine has GPUs. The variables of the launcher's own environment say
+/// which devices this machine has.
+#[test]
+fn visible_devices_are_divided_among_the_ranks_of_a_node() {
+    let show = r#"echo "$WIREUP_RANK: $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES $ZE_AFFINITY_MASK""#;
+    let shell = |script: &str| Run::shell(script).env("SHOW", show);
+    prints(
+        shell,
+        "job -n 4 --virtual-nodes 2 --gpus-per-rank 2 -genv CUDA_VISIBLE_DEVICES=7,5,GPU-1,0 \
+            -genv ZE_AFFINITY_MASK=0.0 sh -c \"$SHOW\" => 0: 7,5  0.0, 1: GPU-1,0  0.0, 2: 7,5  0.0, 3: GPU-1,0  0.0
+         export ROCR_VISIBLE_DEVICES=4,2; job -n 2 --gpus-per-rank 1 sh -c \"$SHOW\" | tr -d ' ' => 0:4, 1:2",
+    );
+    fails(
+        shell,
+        "export CUDA_VISIBLE_DEVICES=0,1,2; job -n 4 --virtual-nodes 2 --gpus-per-rank 2 true => \
+            125 node node | 2 ranks \
+            with 2 GPUs each need 4 GPUs, but the node has 3 (CUDA_VISIBLE_DEVICES=0,1,2) | lower --gpus-per-rank",
+    );
 }

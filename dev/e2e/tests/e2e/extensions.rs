@@ -70,3 +70,12 @@ fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
     let programs = format!("outstanding,store,extensions,groups,pmi1 plain,again pmi,again pmi2{threads}");
     programs.split(',').for_each(no_memory_errors);
 }
+
+/// Shared memory held by agents and ranks is the same after two hundred rounds of exchanges as after twenty. The
+/// program inspects its agent, which it could not see from a PID namespace of its own.
+#[test]
+fn shared_memory_does_not_grow_over_rounds_of_exchanges() {
+    for (placement, ranks) in [("-n 1", 1), ("-n 6 --virtual-nodes 2", 6), ("-n 16", 16)] {
+        all_right(&format!("{placement} --contain none"), "rounds", ranks);
+    }
+}

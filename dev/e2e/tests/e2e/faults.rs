@@ -6,10 +6,8 @@
 //! everything else at once.
 
 mod fixed;
-mod names;
 mod places;
 mod trial;
-mod victim;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -19,8 +19,8 @@ fn job(offered: &str) -> Running {
 }
 
 /// Starts a job and waits until all of its processes run.
-fn full() -> Running {
-    let mut running = job("simple");
+fn full(offered: &str) -> Running {
+    let mut running = job(offered);
     running.await_out("ready\n", 4);
     running.await_that("all grandchildren run", |running| count(running, "sleep 1000") == 8);
     running
@@ -48,23 +48,28 @@ fn victims(running: &Running) -> Vec<Process> {
     all.into_iter().filter(|p| is_ours(p) || ours.contains(&p.parent)).collect()
 }
 
+/// Kills each process in turn: launcher, agents, keepers, PMIx servers, ranks.
 #[test]
 fn killing_any_process_ends_the_job_and_leaves_nothing() {
-    let running = full();
-    let count = victims(&running).len();
-    assert!(count >= 4 + 3, "launcher, two agents, keepers and four ranks: {:?}", victims(&running));
-    running.signal(Signal::KILL);
-    running.finish().expect_code(137);
-    for turn in 1..count {
-        let running = full();
-        let all = victims(&running);
-        let Some(victim) = all.get(turn) else { break };
-        println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
-        kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
-        let outcome = running.finish();
-        assert_ne!(outcome.code(), 0, "{outcome}");
-        if victim.command.contains(" agent ") {
-            outcome.expect_err_line(&["node1"]);
+    for offered in ["simple", "pmix"] {
+        for turn in 0.. {
+            let running = full(offered);
+            let all = victims(&running);
+            assert!(all.len() >= 4 + 3, "launcher, two agents, keepers and four ranks: {}", run_processes::list(&all));
+            let Some(victim) = all.get(turn) else {
+                running.signal(Signal::KILL);
+                running.finish().expect_code(137);
+                break;
+            };
+            println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
+            kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+            let outcome = running.finish();
+            assert_ne!(outcome.code(), 0, "{outcome}");
+            if victim.command.contains("pmix-server") {
+                outcome.expect_err_line(&["wireup: ", "PMIx server", "node"]);
+            } else if victim.command.contains(" agent ") {
+                outcome.expect_err_line(&["node1"]);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use wireup_e2e::libraries::{
     ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, folder, hydras, library_path, own, under,
 };
 use wireup_e2e::peers::{program, skip};
-use wireup_e2e::{Run, executables, wireup};
+use wireup_e2e::{Run, folders, wireup};
 use xtask::libraries;
 use xtask::programs::{Flavour, environment};
 
@@ -219,7 +219,7 @@ fn programs_compile_and_run_against_an_installed_tree() {
     let place = Folder::new("install");
     let (program_folder, prefix) = (place.folder("from"), place.at("to"));
     let program = program_folder.join("wireup");
-    executables::copy(&wireup(), &program);
+    folders::copy_program(&wireup(), &program);
 
     let install = |program: &Path, prefix: &Path| {
         Command::new(program).arg("install").arg("--prefix").arg(prefix).output().expect("start wireup")

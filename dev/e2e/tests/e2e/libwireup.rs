@@ -74,12 +74,7 @@ fn libfabric_listens_on_the_ports_that_were_reserved() {
             way.succeed().expect_all_right(ranks);
         }
     }
-}
-
-#[test]
-fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
-    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
-    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let Some(machines) = machines::four() else { return };
     let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").linked();
     job.arg(&program).succeed().expect_all_right(9);
 }

@@ -29,15 +29,6 @@ fn remote_ranks_have_the_users_variables() {
     assert_eq!(outcome.out(), "file.quoted words.two words.here\n".repeat(2), "{outcome}");
 }
 
-#[test]
-fn odd_variable_values_and_arguments_arrive_unchanged() {
-    let Some(machines) = machines::four() else { return };
-    let value: String = (1..=127u8).map(char::from).collect();
-    let run = machines.job("--hosts n0,n1").env("ODD", value.clone());
-    let outcome = run.args(["sh", "-c", "printf '%s\\n.' \"$ODD$1\"", "0", "it's \"$HOME\" \\!"]).succeed();
-    assert_eq!(outcome.out().matches(&format!("{value}it's \"$HOME\" \\!")).count(), 2, "{outcome}");
-}
-
 /// Ranks do not see the variables of the ssh login that has started their agent.
 #[test]
 fn remote_ranks_do_not_see_the_agents_ssh_variables() {

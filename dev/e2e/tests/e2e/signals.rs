@@ -1,6 +1,6 @@
 //! Signals to the launcher reach the ranks, or end or stop the job.
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use std::os::unix::fs::PermissionsExt;
 use wireup_e2e::Run;
 use wireup_e2e::folders::Folder;
@@ -163,4 +163,16 @@ fn ranks_do_not_inherit_ignored_sigterm_and_sigusr1() {
     let outcome = Run::shell("trap '' TERM USR1; exec $WIREUP run -n 1 grep SigIgn /proc/self/status").succeed();
     let bits = u64::from_str_radix(outcome.out().trim().trim_start_matches("SigIgn:\t"), 16);
     assert_eq!(bits.map(|bits| bits & (1 << 14 | 1 << 9)), Ok(0), "{outcome}");
+}
+
+#[test]
+fn a_second_signal_ends_the_launcher_despite_a_stopped_agent() {
+    let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo up; exec sleep 100").start();
+    running.await_out("up", 2);
+    let agent = running.processes().into_iter().find(|one| one.command.contains("wireup agent "));
+    kill_process(agent.expect("an agent of its own").pid, Signal::STOP).expect("send the signal");
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
+    let outcome = running.finish();
+    assert!(outcome.code() > 128, "{outcome}");
 }

@@ -126,24 +126,12 @@ fn a_job_with_a_missing_host_runs_no_rank() {
     }
 }
 
-#[test]
-fn an_interrupt_ends_a_job_that_waits_for_a_host() {
-    let Some(machines) = machines::own(2, |_| ()) else { return };
-    send(machines.daemons(1)[0], Signal::STOP);
-    let mut running = machines.job("--hosts n[0-1] --verbose").sh(WHERE).start();
-    running.await_that("an agent is up", |running| running.processes().iter().any(|process| process.name == "ssh"));
-    running.signal(Signal::INT);
-    let outcome = running.finish().expect_code(130);
-    assert_eq!(outcome.out(), "", "{outcome}");
-    send(machines.daemons(1)[0], Signal::CONT);
-}
-
 /// A host accepts the connection and then sends nothing, and so does the host below it in the tree.
 #[test]
-fn hosts_that_hang_are_given_up_after_the_start_timeout() {
+fn hosts_that_hang_are_given_up_after_the_start_timeout_or_an_interrupt() {
     let Some(machines) = machines::own(4, |_| ()) else { return };
-    send(machines.daemons(1)[0], Signal::STOP);
-    send(machines.daemons(3)[0], Signal::STOP);
+    let hanging = [1, 3].map(|host| machines.daemons(host)[0]);
+    hanging.into_iter().for_each(|sshd| send(sshd, Signal::STOP));
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --start-timeout 4").sh("exec sleep 1000").finish();
     let line = outcome.expect_code(125).expect_err_line(&["no agent could be started on ", "did not ", " within 4 s"]);
     // On a busy machine other hosts may also be late and be reported together with these two.
@@ -151,8 +139,12 @@ fn hosts_that_hang_are_given_up_after_the_start_timeout() {
         let named = line.split(": ").any(|part| part.rsplit(' ').next().is_some_and(|name| name.contains(host)));
         assert!(named, "n{host}: {line}");
     }
-    send(machines.daemons(1)[0], Signal::CONT);
-    send(machines.daemons(3)[0], Signal::CONT);
+    let mut running = machines.job("--hosts n[0-1] --verbose").sh(WHERE).start();
+    running.await_that("an agent is up", |running| running.processes().iter().any(|process| process.name == "ssh"));
+    running.signal(Signal::INT);
+    let outcome = running.finish().expect_code(130);
+    assert_eq!(outcome.out(), "", "{outcome}");
+    hanging.into_iter().for_each(|sshd| send(sshd, Signal::CONT));
 }
 
 #[test]

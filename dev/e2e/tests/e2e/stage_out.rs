@@ -49,51 +49,33 @@ fn clear(machines: &Machines) {
     }
 }
 
+/// After the time limit, the files are gathered by ssh.
 #[test]
-fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
+fn files_of_all_hosts_are_gathered_also_when_a_rank_fails_or_time_is_over() {
     let Some(machines) = machines::sixteen() else { return };
-    for (line, code) in [("exit 0", 0), ("test $WIREUP_RANK = 5 && exit 3; sleep 100", 3)] {
+    for (flags, line, code) in
+        [("", "exit 0", 0), ("", "test $WIREUP_RANK = 5 && exit 3; sleep 100", 3), ("--timeout 3", "sleep 100", 124)]
+    {
         let folder = Folder::new("staging");
-        let script = format!(
-            "{WRITE}; touch /run/made/$WIREUP_RANK; until [ -e /run/made/$((WIREUP_RANK ^ 1)) ]; do sleep 0.02; done; \
-             {line}"
-        );
+        (0..4).for_each(|node| drop(machines.ask(node, "mkdir -p /run/made")));
+        let script =
+            format!("{WRITE}; touch $WIREUP_RANK; until [ -e $((WIREUP_RANK ^ 1)) ]; do sleep 0.02; done; {line}");
         let outcome = machines
-            .job("--hosts n[0-3] --ppn 2 --verbose --stage-out")
-            .arg(rule("/run/made/out.{rank}", &folder, "{node}/{rank}"))
+            .job(&format!("--hosts n[0-3] --ppn 2 --verbose {flags} --wdir /run/made --stage-out"))
+            .arg(rule("out.{rank}", &folder, "{node}/{rank}"))
             .sh(&script)
             .finish()
             .expect_code(code);
-        let got = files(&folder.0);
-        // If a rank fails, ranks on other nodes may not have begun yet and have no files.
-        let expected: BTreeMap<_, _> = if code == 0 {
-            one_each(8, 2)
-        } else {
-            one_each(8, 2).into_iter().filter(|(name, _)| got.contains_key(name)).collect()
-        };
+        let (got, mut expected) = (files(&folder.0), one_each(8, 2));
+        if code == 3 {
+            // Ranks on other nodes than the rank that failed may not have begun yet and have no files.
+            expected.retain(|name, _| got.contains_key(name));
+        }
         assert_eq!(got, expected, "{outcome}");
         assert!(got.contains_key("n2/5/out.5"), "{outcome}");
         outcome.expect_err_line(&["gathered ", " files, "]);
         clear(&machines);
     }
-}
-
-#[test]
-fn files_are_gathered_by_ssh_after_a_timeout() {
-    let Some(machines) = machines::four() else { return };
-    let folder = Folder::new("staging");
-    for node in 0..4 {
-        machines.ask(node, "mkdir -p /run/made");
-    }
-    let outcome = machines
-        .job("--hosts n[0-3] --timeout 3 --wdir /run/made --stage-out")
-        .arg(rule("out.*", &folder, "{node}"))
-        .sh("echo $WIREUP_RANK > out.$WIREUP_RANK; sleep 100")
-        .finish()
-        .expect_code(124);
-    let expected = (0..4).map(|rank| (format!("n{rank}/out.{rank}"), rank.to_string())).collect();
-    assert_eq!(files(&folder.0), expected, "{outcome}");
-    clear(&machines);
 }
 
 #[test]
@@ -130,7 +112,7 @@ fn files_are_gathered_inside_an_allocation() {
 
 #[test]
 fn a_session_gathers_from_the_nodes_that_are_left() {
-    let Some(machines) = machines::own(4, |_| ()) else { return };
+    let Some(machines) = machines::four() else { return };
     let session = Session::on(&machines, "--hosts n[0-3]");
     let folder = Folder::new("staging");
     let job = |name: &str, script: &str| {
@@ -160,7 +142,7 @@ fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> u32 
 
 #[test]
 fn a_node_that_is_lost_while_files_travel_is_named_and_the_others_go_on() {
-    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let Some(machines) = machines::four() else { return };
     let session = Session::on(&machines, "--hosts n[0-2]");
     let folder = Folder::new("staging");
     // Incompressible files, far larger than windows and pipes can hold.
@@ -185,7 +167,7 @@ fn a_node_that_is_lost_while_files_travel_is_named_and_the_others_go_on() {
 
 #[test]
 fn a_gatherer_that_is_killed_and_an_interrupt_leave_no_half_files() {
-    let Some(machines) = machines::own(2, |_| ()) else { return };
+    let Some(machines) = machines::four() else { return };
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     for (is_killed, code) in [(true, 125), (false, 130)] {
         let folder = Folder::new("staging");

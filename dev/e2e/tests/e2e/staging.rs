@@ -270,13 +270,15 @@ fn await_receiver(running: &mut Running) -> Pid {
     find(running).expect("it runs").pid
 }
 
+/// The receiver uses Landlock together with `no_new_privs`. Without Landlock the kernel refuses the receiver's request.
 #[test]
-fn a_receiver_that_is_killed_costs_the_copies_only() {
+fn a_receiver_has_no_more_rights_than_it_needs_and_costs_the_copies_only_when_it_is_killed() {
     let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
     for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
         let mut running = slow_job(&folder, &data, how).start();
         let receiver = await_receiver(&mut running);
+        running.await_that("the receiver is confined", |_| status_of(receiver, "status", "NoNewPrivs:") == 1);
         kill_process(receiver, Signal::KILL).expect("it runs");
         let outcome = running.finish().expect_code(code);
         outcome.expect_err_line(&["staging failed"]);
@@ -285,26 +287,21 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
     }
 }
 
-/// The receiver uses Landlock together with `no_new_privs`. Without Landlock the kernel refuses the receiver's request.
 #[test]
-fn a_receiver_has_no_more_rights_than_it_needs() {
+fn an_interrupt_or_a_file_that_changes_ends_a_run_whose_files_travel() {
     let Some(folder) = mounting() else { return };
     let Some((_slow, data)) = slow_file(&folder) else { return };
-    let mut running = slow_job(&folder, &data, "--stage").start();
-    let receiver = await_receiver(&mut running);
-    running.await_that("the receiver is confined", |_| status_of(receiver, "status", "NoNewPrivs:") == 1);
-    running.succeed();
-}
-
-#[test]
-fn an_interrupt_while_files_travel_ends_the_run() {
-    let Some(folder) = mounting() else { return };
-    let Some((_slow, data)) = slow_file(&folder) else { return };
-    let mut running = slow_job(&folder, &data, "--stage").start();
-    await_receiver(&mut running);
-    running.signal(Signal::INT);
-    let outcome = running.finish().expect_code(130);
-    assert_eq!(outcome.out(), "", "{outcome}");
+    let ends = |code: i32, by: &dyn Fn(&Running)| {
+        let mut running = slow_job(&folder, &data, "--stage").start();
+        await_receiver(&mut running);
+        by(&running);
+        let outcome = running.finish().expect_code(code);
+        assert_eq!(outcome.out(), "", "{outcome}");
+        outcome
+    };
+    ends(130, &|running| running.signal(Signal::INT));
+    let outcome = ends(125, &|_| fs::write(folder.at("source/data"), noise(9_000_000)).expect("a file"));
+    outcome.expect_err_line(&["cannot stage", "it changes while it is read"]);
 }
 
 #[test]
@@ -324,14 +321,36 @@ fn two_runs_may_stage_the_same_at_once() {
     assert!(kept >= 1 && count("new") == 0, "{kept}");
 }
 
+/// With `--stage=auto`, files on a network file system are staged if there are so many ranks that staging saves time.
 #[test]
-fn a_file_that_changes_while_it_travels_is_refused() {
+fn many_ranks_get_copies_of_files_on_the_network_and_few_ranks_do_not() {
     let Some(folder) = mounting() else { return };
-    let Some((_slow, data)) = slow_file(&folder) else { return };
-    let mut running = slow_job(&folder, &data, "--stage").start();
-    await_receiver(&mut running);
-    fs::write(folder.at("source/data"), noise(9_000_000)).expect("a file");
-    let outcome = running.finish().expect_code(125);
-    outcome.expect_err_line(&["cannot stage", "it changes while it is read"]);
-    assert_eq!(outcome.out(), "");
+    for number in 0..400 {
+        folder.write(&format!("source/{number}"), b"x");
+    }
+    // The files are on a local disk, and also in a slow file system.
+    let Some(_slow) = slow(&folder, |_| ()) else { return };
+    let (mount, source) = (folder.at("mount"), folder.at("source"));
+    let job = |ranks: u32, files: &Path, more: &str| {
+        Run::job(&format!("-n {ranks} --virtual-nodes 2 --pmi none --verbose {more} --stage=auto --stage-also"))
+            .cwd(Path::new("/"))
+            .args([files.join("*"), folder.stage().into(), "cat".into(), files.join("7")])
+            .succeed()
+    };
+    let outcome = job(2, &mount, "--dry-run");
+    assert!(outcome.out().contains("--stage=auto: not staging: 400 files on FUSE"), "{outcome}");
+    assert!(!outcome.out().contains("staged on each node"), "{outcome}");
+    let outcome = job(16, &mount, "--dry-run");
+    assert!(outcome.out().contains("--stage=auto: staging: 400 files on FUSE"), "{outcome}");
+    assert!(outcome.out().contains("staged on each node: 400 files"), "{outcome}");
+    let outcome = job(2, &mount, "");
+    outcome
+        .expect_err_line(&["--stage=auto: not staging: 400 files on FUSE", "by 2 ranks", "no more than staging them"]);
+    assert!(!folder.at("store").exists() && outcome.out().matches('x').count() == 2, "{outcome}");
+    let outcome = job(16, &mount, "");
+    outcome.expect_err_line(&["--stage=auto: staging: 400 files on FUSE", "by 16 ranks", "more than staging them"]);
+    outcome.expect_err_line(&["staged on 1 node: 400 files"]);
+    assert!(folder.at("store").exists() && outcome.out().matches('x').count() == 16, "{outcome}");
+    let outcome = job(16, &source, "");
+    outcome.expect_err_line(&["--stage=auto: not staging: nothing that the ranks need lies on a network file system"]);
 }

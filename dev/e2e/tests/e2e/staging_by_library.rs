@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use wireup_e2e::folders::Folder;
-use wireup_e2e::{Run, executables};
+use wireup_e2e::{Run, folders};
 use xtask::layout;
 
 /// Copies the program under test together with its C libraries, as `wireup install` would install them.
@@ -16,7 +16,7 @@ pub fn with_libraries(folder: &Folder) -> PathBuf {
     let bytes = fs::copy(built, bin.join(library)).expect("the library");
     assert!(bytes <= 64 << 10, "{bytes} bytes");
     let program = bin.join("wireup");
-    executables::copy(&wireup_e2e::wireup(), &program);
+    folders::copy_program(&wireup_e2e::wireup(), &program);
     program
 }
 

@@ -5,7 +5,6 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::Path;
 use wireup_e2e::faults::send;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::machines::{self, Machines};
@@ -23,75 +22,61 @@ fn await_receiver(running: &mut Running, machines: &Machines, node: u16) {
     running.await_that("a receiver runs", |_| machines.process(node, "stage-node").is_some());
 }
 
-/// Makes a folder for a store on each of three hosts; on host `small`, it is a small file system.
-fn stores(machines: &Machines, small: u16) {
-    (0..3).for_each(|node| drop(machines.ask(node, "mkdir -p /run/store")));
-    machines.small_disk(small, "/run/store", 1 << 20).expect("a small disk");
-}
-
-/// The command for a job on three hosts whose ranks count the bytes of a folder that is staged from the hub.
-fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run {
-    let (store, words) = (format!("--stage={store}"), format!("cat {}/* | wc -c", folder.display()));
-    let job = machines.job("--hosts n[0-2] --ppn 1 --fanout 1");
-    job.args([&store, how, "--stage-room", "100", "--stage-also"]).arg(folder).sh(&words)
-}
-
-/// The receiver on the node without room stops reading, while the others still need far more bytes than fit into a
-/// window.
 #[test]
-fn a_node_without_room_does_not_stop_the_others() {
+fn a_node_without_room_or_with_a_read_only_store_uses_the_originals_and_stops_nobody() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let folder = Folder::shared("staging");
+    // A folder for a store on each of three hosts; on host `small`, it is a small file system.
+    let store = |name: &str, small: u16| {
+        let store = format!("/run/{name}");
+        (0..3).for_each(|node| drop(machines.ask(node, &format!("mkdir -p {store}"))));
+        machines.small_disk(small, &store, 1 << 20).expect("a small disk");
+        store
+    };
+    // The command for a job whose ranks count the bytes of a folder that is staged from the hub.
+    let job = |store: &str, how: &str, name: &str| {
+        let (folder, store) = (folder.at(name), format!("--stage={store}/here"));
+        let job = machines.job("--hosts n[0-2] --ppn 1 --fanout 1");
+        let words = format!("cat {}/* | wc -c", folder.display());
+        job.args([&store, how, "--stage-room", "100", "--stage-also"]).arg(folder).sh(&words)
+    };
+
+    // The receiver on n1 stops reading, while the others still need far more bytes than fit into a window.
     folder.write("large/one", noise(4_000_000).repeat(2));
-    stores(&machines, 1);
-    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("large")).succeed();
+    let outcome = job(&store("small", 1), "--stage", "large").succeed();
     outcome.expect_err_line(&["node n1: staging failed: ", "do not fit"]);
     assert_eq!(outcome.out(), "8000000\n".repeat(3), "{outcome}");
-}
 
-#[test]
-fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
-    let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared("staging");
+    // The bytes fit, but not the number of files: this is noticed only when the files are created.
     for number in 0..600 {
         folder.write(&format!("many/{number}"), noise(1_000));
     }
-    stores(&machines, 1);
-    // The bytes fit, but not the number of files: this is noticed only when the files are created.
-    machines.ask(1, "mount -o remount,nr_inodes=10 /run/store");
-    let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("many")).succeed();
+    let few_files = store("few-files", 1);
+    machines.ask(1, &format!("mount -o remount,nr_inodes=10 {few_files}"));
+    let outcome = job(&few_files, "--stage", "many").succeed();
     outcome.expect_err_line(&["node n1: staging failed: ", "No space left on device"]);
     outcome.expect_err_line(&["node n1: its ranks use the original files"]);
     assert_eq!(outcome.out(), "600000\n".repeat(3), "{outcome}");
-    let outcome =
-        count_job(&machines, "/run/store/here", "--stage=require", &folder.at("many")).finish().expect_code(125);
+    let outcome = job(&few_files, "--stage=require", "many").finish().expect_code(125);
     outcome.expect_err_line(&["not all nodes have the staged files"]);
     assert_eq!(outcome.out(), "");
-}
 
-#[test]
-fn a_store_that_is_read_only_leaves_its_node_the_originals() {
-    let Some(machines) = machines::own(3, |_| ()) else { return };
-    let folder = Folder::shared("staging");
+    let read_only = store("read-only", 2);
     folder.write("data/one", "12345");
-    stores(&machines, 2);
-    let job = |content: &[u8]| {
-        folder.write("data/one", content);
-        count_job(&machines, "/run/store/here", "--stage", &folder.at("data")).succeed()
-    };
-    assert_eq!(job(b"12345").expect_quiet().out(), "5\n".repeat(3));
-    machines.ask(2, "mount -o remount,ro /run/store");
+    assert_eq!(job(&read_only, "--stage", "data").succeed().expect_quiet().out(), "5\n".repeat(3));
+    machines.ask(2, &format!("mount -o remount,ro {read_only}"));
     // Not even a file that is already there can be marked as used.
-    for content in [&b"12345"[..], b"123"] {
-        let outcome = job(content);
-        outcome.expect_err_line(&["node n2: staging failed: ", "/run/store/here", "Read-only file system"]);
+    for content in ["12345", "123"] {
+        folder.write("data/one", content);
+        let outcome = job(&read_only, "--stage", "data").succeed();
+        outcome.expect_err_line(&["node n2: staging failed: ", "/run/read-only/here", "Read-only file system"]);
         assert_eq!(outcome.out(), format!("{}\n", content.len()).repeat(3), "{outcome}");
     }
 }
 
 #[test]
 fn an_agent_that_is_killed_while_files_travel_is_named() {
-    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let Some(machines) = machines::four() else { return };
     let folder = Folder::shared("staging");
     let data = folder.write("data", noise(4_000_000).repeat(15));
     let session = Session::on(&machines, "--hosts n[0-2] --fanout 1");
@@ -135,7 +120,7 @@ fn a_slow_link_delays_staging_and_breaks_nothing() {
 
 #[test]
 fn links_out_of_a_folder_holes_and_names_arrive() {
-    let (Some(_), Some(machines)) = (mounting(), machines::own(2, |_| ())) else { return };
+    let (Some(_), Some(machines)) = (mounting(), machines::four()) else { return };
     let folder = Folder::shared("staging");
     folder.write("tree/inside", "inside");
     folder.write("elsewhere/file", "elsewhere");
@@ -187,7 +172,7 @@ fn a_library_that_is_missing_is_named_by_the_run() {
 /// A run with `--stage` ends the session that it has started for itself; an interrupt does not wait for that end.
 #[test]
 fn an_interrupt_ends_a_run_whose_session_does_not_end() {
-    let Some(machines) = machines::own(2, |_| ()) else { return };
+    let Some(machines) = machines::four() else { return };
     let folder = Folder::shared("staging");
     let data = folder.write("data", "x");
     let mut running = machines

@@ -298,3 +298,19 @@ fn a_second_run_replaces_its_output_files_only_if_that_is_wanted() {
     assert_eq!(outcome.out(), wanted, "{outcome}");
     outcome.expect_err_line(&["out has the output of an earlier run (rank.0.err and 5 more)", "--overwrite"]);
 }
+
+/// The rank writes more than all windows and pipes on the way can hold.
+#[test]
+fn a_time_limit_ends_a_job_whose_output_is_not_read() {
+    let outcome = Run::job("-n 1 --timeout 0.3 --kill-grace 0.1").sh("exec cat /dev/zero").stdout_unread().finish();
+    outcome.expect_code(124);
+}
+
+#[test]
+fn a_rank_that_closes_its_input_does_not_starve_others() {
+    let script = "if [ $WIREUP_RANK = 0 ]; then exec 0<&-; exec sleep 100; fi; wc -c; kill -TERM $PPID";
+    let mut running = Run::job("-n 2 --stdin all").sh(script).stdin(vec![b'x'; 2 << 20]).start();
+    running.await_out("2097152", 1);
+    running.signal(Signal::INT);
+    running.finish();
+}

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::skip;
+use wireup_e2e::strangers::{can_be_stranger, stranger};
 use wireup_e2e::{Run, is_night, machines};
 use wireup_node::record::Recording;
 use wireup_sim::traffic::{Frames, received};
@@ -144,7 +146,17 @@ fn gets_of_all_values_cost_each_agent_few_bytes() {
     }
 }
 
-/// Clients that send wrong requests, hang up or send nothing do not affect other clients.
+/// Runs a client that asks the store for its number of keys, as the oldest clients do, and prints the length of the
+/// answer (bytes).
+fn answer_bytes(mut shell: Command, port: &str) -> String {
+    let ask =
+        format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '\\x06' >&3; timeout 20 head -c 8 <&3 2>/dev/null | wc -c");
+    let output = shell.args(["-c", &ask]).output().expect("a shell");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Clients that send wrong requests, hang up or send nothing do not affect other clients. Another user, who can connect
+/// to the port like every process of the machine, gets no answer.
 #[test]
 fn clients_that_lie_are_closed_and_others_are_served() {
     let script = format!(
@@ -154,6 +166,11 @@ fn clients_that_lie_are_closed_and_others_are_served() {
     let mut job = Run::job("-n 2 --stdin all --for torch").sh(&script).stdin_open().start_until("port=", 2);
     let out = job.out_text();
     let port = out.lines().find_map(|line| line.strip_prefix("port=")).expect("a port").to_owned();
+    let bash = Path::new("/bin/bash");
+    if can_be_stranger() {
+        assert_eq!(answer_bytes(stranger(bash), &port), "0");
+    }
+    assert_eq!(answer_bytes(Command::new(bash), &port), "8", "the same user is served");
     let connect = || TcpStream::connect(format!("127.0.0.1:{port}")).expect("a connection");
     let magic = [0, 0xce, 0xf7, 0x85, 0x3c];
     let mut kept = Vec::new();

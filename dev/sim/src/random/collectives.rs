@@ -1,13 +1,14 @@
-//! Worlds for collectives: many in progress, of all kinds and sizes, with every scheme, and faults at the same time.
+//! Worlds for collectives: many in progress, of all kinds and sizes, with every scheme, and faults at the same time;
+//! and worlds for barriers of groups.
 
 use super::{add_misbehaviour, draw_blocks, draw_early_wireup, draw_timing, draw_transport, one_job};
 use crate::RunReport;
 use crate::fault_injection::Fault;
 use crate::rng::Rng;
 use crate::spec::{JobPlan, WorldSpec};
-use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
+use crate::workload::{BarrierGroup, Dialect, Lens, Script, Speaks, Step, Which, Who, Whose};
 use std::rc::Rc;
-use wireup_wire::job::{ExchangeScheme, PmiFence};
+use wireup_wire::job::{ExchangeScheme, PmiFence, PmiVersion};
 
 /// Maximum bytes of the values of one allgather, for all ranks together. Chosen: one allgather takes a fraction of a
 /// second of real time.
@@ -255,4 +256,44 @@ fn draw_lens(rng: &mut Rng, size: u32) -> Lens {
     let most = (ALLGATHER_BYTES_MAX / u64::from(size)).min(1 << 16) as u32;
     let max = (*rng.pick(&[1, 8, 18, 18, 32, 254, 255, 300, 6_000, 1 << 16])).min(most);
     if rng.chance(500) { Lens::Fixed(max) } else { Lens::UpTo(max) }
+}
+
+/// A world whose ranks wait in barriers of groups, between fences: the shape of the collective world of this seed, with
+/// another program.
+pub fn group_world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "groups");
+    collective_world(seed).job(|job| {
+        job.apps = vec![(job.size(), Rc::new(group_script(rng)))];
+        job.options.pmi.version = PmiVersion::Groups;
+        job.options.pmi.fence = PmiFence::Strict;
+        job.options.stall_report_ns = if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
+    })
+}
+
+/// The group world of `seed` with faults; `calm` is the run without faults.
+pub fn group_world_with_faults(seed: u64, calm: &RunReport) -> WorldSpec {
+    strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
+}
+
+/// A program of barriers of groups, with a few fences.
+pub(super) fn group_script(rng: &mut Rng) -> Script {
+    let mut steps = vec![Step::Init];
+    for pair in 0..rng.between(1, 8) as u16 {
+        match rng.below(8) {
+            0 => steps.push(Step::Compute { ns: rng.below(2_000_000_000) }),
+            1 => {
+                let value_bytes = 32;
+                steps.push(Step::Put { pair, value_bytes });
+                steps.push(Step::Fence);
+                steps.push(Step::Get { pair, value_bytes, whose: Whose::Neighbours });
+            }
+            _ => {
+                let alike = Who::Alike(rng.between(1, 6) as u16);
+                let who = *rng.pick(&[Who::World, Who::Node, alike, alike, alike]);
+                steps.push(Step::Barrier(BarrierGroup { who, tag: rng.below(3) as u8 }));
+            }
+        }
+    }
+    steps.extend([Step::Finalize, Step::Exit { code: 0 }]);
+    Script::new(Dialect::Pmi1, &steps)
 }

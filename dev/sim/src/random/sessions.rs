@@ -1,7 +1,7 @@
 //! Sessions that outlive their jobs: many launchers and jobs of all kinds, at the same time and one after another, and
 //! faults.
 
-use super::{Program, add_misbehaviour, collectives, draw_early_wireup, draw_exchange, groups, modex};
+use super::{Program, add_misbehaviour, collectives, draw_early_wireup, draw_exchange, modex};
 use crate::agents::RANK_PORTS;
 use crate::fault_injection::{Fault, NoServer, NoStart};
 use crate::remote::{Remote, ssh};
@@ -236,7 +236,7 @@ fn set_program(rng: &mut Rng, job: &mut JobPlan) {
         0..=1 => job.apps = vec![(size, Rc::new(Program::draw(rng).script(rng)))],
         2..=3 => collectives::set_program(rng, job),
         4 => {
-            job.apps = vec![(size, Rc::new(groups::script(rng)))];
+            job.apps = vec![(size, Rc::new(collectives::group_script(rng)))];
             job.options.pmi.version = PmiVersion::Groups;
         }
         _ => {

@@ -110,3 +110,51 @@ fn ranks_hold_connections_and_addresses_for_those_they_talk_to() {
         assert!(node.different < node.held && node.different < size as usize + 1, "{node:?}");
     }
 }
+
+/// Number of ranks of the largest job in S2.
+const SIZE: u32 = 73_728;
+/// `ceil(log2 SIZE)`.
+const LOG: u64 = 17;
+
+#[test]
+fn the_sources_largest_job_runs_in_one_thread() {
+    let (mut network, costs) = RankNetwork::new(SIZE, 15).unwrap();
+    assert!(costs.iter().all(|cost| (cost.rounds, cost.messages) == (LOG - 1, 2 * (LOG - 1))));
+    let barrier = network.run(Call::Barrier).unwrap();
+    assert!(barrier.iter().all(|cost| (cost.rounds, cost.messages) == (LOG, LOG)));
+    let located = network.run(Call::Locate(2)).unwrap();
+    let asked: Vec<u64> = located.iter().map(|cost| cost.questions).filter(|questions| *questions > 0).collect();
+    assert!(asked.len() == 2 && asked.iter().all(|questions| *questions <= LOG.div_ceil(2)), "{asked:?}");
+    assert!(network.held().iter().all(|held| held.addresses <= 2 * LOG as usize + LOG as usize));
+}
+
+#[test]
+fn a_job_of_thousands_is_split_into_nodes() {
+    const LOG: u64 = 13;
+    let (mut network, _) = RankNetwork::new(5_000, 15).unwrap();
+    let split = network.run(Call::Split(64)).unwrap();
+    assert!(split.iter().all(|cost| cost.rounds <= LOG * (LOG + 1) + LOG + 8));
+}
+
+#[test]
+fn allgathers_and_alltoalls_of_that_job_are_counted_on_one_rank() {
+    let others = u64::from(SIZE) - 1;
+    let allgather = Cost { messages: LOG, rounds: LOG, bytes: LOG * HEAD + others * (4 + 18), questions: 0 };
+    assert_eq!(one_for_all(Call::Allgather(18), SIZE), Ok(Some(allgather)));
+    let rows: u64 = (0..u64::from(SIZE)).map(|row| u64::from(row.count_ones())).sum();
+    let alltoall = Cost { bytes: LOG * HEAD + rows * (4 + 18), ..allgather };
+    assert_eq!(one_for_all(Call::Alltoall(18), SIZE), Ok(Some(alltoall)));
+}
+
+#[test]
+fn peers_are_different_and_others() {
+    assert_eq!(peers(4, 16), [3, 7, 9, 13]);
+    assert_eq!((peers(3, 1), peers(1, 2)), (vec![], vec![1]));
+    for size in 2..300u32 {
+        let count = u32::BITS - (size - 1).leading_zeros();
+        let peers = peers(count, size);
+        assert!(peers.iter().all(|peer| (1..size).contains(peer)) && peers.is_sorted());
+        // Multiples of the golden ratio modulo 1 are at least 1 / (2.7 n) apart.
+        assert!(size < 64 || peers.len() == count as usize, "{size}");
+    }
+}

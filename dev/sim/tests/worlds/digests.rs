@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use wireup_sim::random::{self, collectives, groups, modex, sessions};
+use wireup_sim::random::{self, collectives, modex, sessions};
 use wireup_sim::{RunReport, run};
 
 const SEEDS: u64 = 2000;
@@ -22,8 +22,8 @@ fn digests(seed: u64) -> (&'static str, Vec<u64>) {
             ("collectives", two([calm, stormy]))
         }
         2 => {
-            let calm = run(groups::group_world(seed));
-            let stormy = run(groups::with_faults(seed, &calm));
+            let calm = run(collectives::group_world(seed));
+            let stormy = run(collectives::group_world_with_faults(seed, &calm));
             ("groups", two([calm, stormy]))
         }
         3 => {

@@ -2,8 +2,7 @@
 //! selects other seeds.
 
 use crate::seeds;
-use wireup_sim::random::collectives::collective_world;
-use wireup_sim::random::groups::group_world;
+use wireup_sim::random::collectives::{collective_world, group_world};
 use wireup_sim::random::modex::modex_world;
 use wireup_sim::random::{run_with_faults, world};
 use wireup_sim::{WorldSpec, run};

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::spec::{Delay, Timing};
-use wireup_sim::workload::{Dialect, Disposition, Script, Step};
+use wireup_sim::workload::{Dialect, Disposition, Script, Step, StoreStep};
 use wireup_sim::{RunReport, WorldSpec, run};
 use wireup_wire::ids::Rank;
-use wireup_wire::job::{Block, StdinTarget};
+use wireup_wire::job::{Block, Framework, StdinTarget};
 use wireup_wire::peer::{Cause, Failure};
 
 const MS: u64 = 1_000_000;
@@ -228,5 +228,38 @@ fn worlds_whose_pipes_take_no_time_end() {
         let spec = WorldSpec { timing, event_max: 100_000, ..WorldSpec::even(1, 7, 3, Script::plain(&steps)) };
         let report = run(spec.job(|job| job.timeout_ns = ends_by_timeout)).expect_good();
         assert_eq!(report.code == Some(0), ends_by_timeout.is_none(), "{steps:?}: {:?}", report.notices);
+    }
+}
+
+const VALUE_BYTES: u16 = 60;
+const SET: Step = Step::Store(StoreStep::Set { value_bytes: VALUE_BYTES });
+const WAIT: Step = Step::Store(StoreStep::Wait);
+const GET: Step = Step::Store(StoreStep::Get { value_bytes: VALUE_BYTES });
+const BARRIER: Step = Step::Store(StoreStep::Barrier);
+
+/// A world of a job with PyTorch's store. Most seeds have 7 nodes, which all own keys; some have 90 nodes, of which 21
+/// own keys.
+fn store_world(seed: u64, steps: &[Step]) -> WorldSpec {
+    let (nodes, fanout) = if seed % 10 == 9 { (90, 4) } else { (7, 2) };
+    let world = WorldSpec { fanout, ..WorldSpec::even(seed, nodes, 2, Script::plain(steps)) };
+    world.options(|options| options.process.framework = Some(Framework::Torch))
+}
+
+#[test]
+fn ranks_meet_in_the_store() {
+    for seed in 0..50 {
+        let steps = [SET, WAIT, GET, BARRIER, SET, GET, Step::Exit { code: 0 }];
+        assert_eq!(run(store_world(seed, &steps)).expect_good().code, Some(0), "seed {seed}");
+    }
+}
+
+/// All ranks but one set their key and exit. The remaining rank waits for keys that ranks of the last node and of its
+/// own node have set.
+#[test]
+fn what_ranks_wrote_before_they_exited_is_there() {
+    for seed in 0..50 {
+        let only = Step::OnlyRank { rank: 0 };
+        let steps = [SET, only, WAIT, only, GET, Step::Exit { code: 0 }];
+        assert_eq!(run(store_world(seed, &steps)).expect_good().code, Some(0), "seed {seed}");
     }
 }

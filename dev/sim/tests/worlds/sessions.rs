@@ -8,7 +8,7 @@ use std::ops::Range;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::random::sessions::{calm, empty, fierce, growing, stormy, wild};
 use wireup_sim::remote::{Remote, ssh};
-use wireup_sim::shrink::{as_rust, shrink};
+use wireup_sim::shrink::shrink;
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{JobPlan, WorldSpec, run};
 use wireup_wire::job::{EarlyWireup, StdinTarget};
@@ -124,7 +124,7 @@ fn a_session_that_breaks_a_rule_is_made_small() {
     let Some(spec) = named("WIREUP_SIM_SHRINK") else { return };
     let Some(rule) = broken_rules(&spec).first().cloned() else { return println!("it breaks no rule") };
     let small = shrink(spec, |spec| broken_rules(spec).contains(&rule));
-    println!("{}", as_rust(&small));
+    println!("{small:#?}");
     println!("{:?}", run(WorldSpec { trace: true, ..small }).checks.problems);
 }
 

@@ -2,14 +2,13 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::fs::MemfdFlags;
 
-use super::meter::{Line, Totals};
-use super::{Spec, mounting};
+use super::meter::Line;
+use super::{Spec, serving, source};
 use crate::served::{Served, or_skip};
 use crate::testbed::StartError;
 
@@ -72,27 +71,13 @@ impl SlowFs {
         self.log.set_len(0).unwrap_or_else(|error| panic!("the log of the slow file system: {error}"));
     }
 
-    /// Number of operations, bytes and delay of the server since its start.
-    pub fn totals(&self) -> io::Result<Totals> {
-        Totals::parse(&self.served.ask("totals")?).ok_or_else(|| self.served.gone())
-    }
-
     /// Pid of the process that serves the file system.
     pub fn pid(&self) -> u32 {
         self.served.child().id()
     }
 
     fn read_log(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.log.metadata()?.len() as usize];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.log.read_at(&mut bytes[filled..], filled as u64)? {
-                0 => break,
-                more => filled += more,
-            }
-        }
-        bytes.truncate(filled);
-        Ok(bytes)
+        source::read(&self.log, 0, self.log.metadata()?.len() as u32)
     }
 }
 
@@ -101,6 +86,6 @@ struct Mount(PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = mounting::clear(&self.0);
+        let _ = serving::clear(&self.0);
     }
 }

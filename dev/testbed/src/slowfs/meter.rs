@@ -7,29 +7,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Totals of all operations since the start of the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    pub operations: u64,
-    /// Bytes of the contents of files that were read.
-    pub read_bytes: u64,
-    /// Sum of the simulated durations of all operations. They do not overlap, so the server was busy at least this
-    /// long.
-    pub delay: Duration,
-}
-
-impl Totals {
-    pub fn to_words(self) -> String {
-        format!("{} {} {}", self.operations, self.read_bytes, self.delay.as_nanos())
-    }
-
-    pub fn parse(words: &str) -> Option<Totals> {
-        let numbers: Vec<u64> = words.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
-        let [operations, read_bytes, delay_ns] = numbers[..] else { return None };
-        Some(Totals { operations, read_bytes, delay: Duration::from_nanos(delay_ns) })
-    }
-}
-
 /// One operation, as a line of the log contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -70,17 +47,12 @@ pub struct Meter {
     log: File,
     delay: Duration,
     bandwidth_mb: u64,
-    totals: Totals,
 }
 
 impl Meter {
     /// A meter that writes to `log`, which is open for appending.
     pub fn new(log: File, delay: Duration, bandwidth_mb: u64) -> Meter {
-        Meter { log, delay, bandwidth_mb, totals: Totals::default() }
-    }
-
-    pub fn totals(&self) -> Totals {
-        self.totals
+        Meter { log, delay, bandwidth_mb }
     }
 
     /// Logs an operation that began at `begin`, and returns when it has lasted long enough. The caller answers the
@@ -89,20 +61,12 @@ impl Meter {
     /// # Panics
     /// If the log cannot be written: a test would miss operations.
     pub fn charge(&mut self, line: &Line, begin: Instant, read_bytes: u64) {
-        let cost = self.delay + transfer(read_bytes, self.bandwidth_mb);
-        self.totals.operations += 1;
-        self.totals.read_bytes += read_bytes;
-        self.totals.delay += cost;
         if let Err(error) = self.log.write_all(&line.to_bytes()) {
             panic!("the log of the slow file system: {error}");
         }
+        let cost = self.delay + Duration::from_nanos(read_bytes * 1000 / self.bandwidth_mb);
         thread::sleep(cost.saturating_sub(begin.elapsed()));
     }
-}
-
-/// The time that `bytes` take at `bandwidth_mb` * 10^6 bytes per second.
-fn transfer(bytes: u64, bandwidth_mb: u64) -> Duration {
-    Duration::from_nanos(bytes * 1000 / bandwidth_mb)
 }
 
 #[cfg(test)]
@@ -110,24 +74,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_totals_round_trip() {
+    fn lines_round_trip() {
         let line = |path: &[u8]| Line { operation: "read".into(), pid: 7, path: OsStr::from_bytes(path).into() };
         let mut log = [line(b"a b/\xff").to_bytes(), line(b"").to_bytes(), line(b"c\nd").to_bytes()].concat();
         log.extend_from_slice(b"read 7 inc");
         assert_eq!(Line::parse_all(&log), [line(b"a b/\xff"), line(b"."), line(b"c?d")]);
         assert_eq!(Line::parse_all(b""), []);
-        let totals = Totals { operations: 1, read_bytes: 2, delay: Duration::from_nanos(3) };
-        assert_eq!(Totals::parse(&totals.to_words()), Some(totals));
     }
 
     #[test]
     fn every_operation_costs_its_delay_and_its_bytes() {
         let log = File::options().append(true).open("/dev/null").expect("/dev/null");
-        let mut meter = Meter::new(log, Duration::from_micros(3), 500);
+        let mut meter = Meter::new(log, Duration::from_millis(3), 500);
         let line = Line { operation: "read".into(), pid: 7, path: "a".into() };
-        meter.charge(&line, Instant::now(), 0);
-        meter.charge(&line, Instant::now(), 2000);
-        let delay = Duration::from_micros(3 + 3 + 4);
-        assert_eq!(meter.totals(), Totals { operations: 2, read_bytes: 2000, delay });
+        for (read_bytes, cost_ms) in [(0, 3), (2_000_000, 3 + 4)] {
+            let begin = Instant::now();
+            meter.charge(&line, begin, read_bytes);
+            assert!(begin.elapsed() >= Duration::from_millis(cost_ms), "{read_bytes} bytes");
+        }
     }
 }

@@ -13,7 +13,7 @@ use fuser::{
 };
 use rustix::fs::Stat;
 
-use super::meter::{Line, Meter, Totals};
+use super::meter::{Line, Meter};
 use super::nodes::{Identity, Nodes};
 use super::source::{self, Source, kind_of};
 
@@ -56,10 +56,6 @@ impl Server {
         let (files, folders) = (HashMap::new(), HashMap::new());
         let state = State { source, nodes, files, folders, handles: 0, meter };
         Ok(Server { state: Arc::new(Mutex::new(state)), timeout, cold })
-    }
-
-    pub fn totals(&self) -> Totals {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).meter.totals()
     }
 
     /// Begins an operation on the file `number`, or on the entry `name` of the folder `number`.

@@ -1,32 +1,35 @@
-//! The process that serves a slow file system.
+//! The process that serves a slow file system. It mounts by plain system calls: `fusermount` is not needed.
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use fuser::{Config, Session, SessionACL};
+use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::meter::{Meter, Totals};
+use super::Spec;
+use super::meter::Meter;
 use super::server::Server;
 use super::source::Source;
-use super::{Spec, mounting};
 use crate::sys;
 use crate::testbed::StartError;
 
 /// Timer slack of the server (ns): with the default slack, sleeps are 50 us longer than requested.
 const TIMER_SLACK_NS: u64 = 1000;
+const DEVICE: &str = "/dev/fuse";
 
 /// A mounted file system that a thread of this process serves. It is unmounted when this value is dropped.
 pub struct Serving {
     point: PathBuf,
-    server: Server,
 }
 
 impl Serving {
     /// Mounts the file system that `spec` describes; `spec.log` must be given.
     pub fn start(spec: &Spec) -> Result<Serving, StartError> {
-        mounting::clear(&spec.mount).map_err(failed(&spec.mount))?;
+        clear(&spec.mount).map_err(failed(&spec.mount))?;
         let point = spec.mount.canonicalize().map_err(failed(&spec.mount))?;
         let folder = spec.source.canonicalize().map_err(failed(&spec.source))?;
         if point != folder && point.starts_with(&folder) {
@@ -40,9 +43,9 @@ impl Serving {
         // The folder is opened now, since the mount may cover it.
         let source = Source::open(&folder).map_err(failed(&folder))?;
         let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
-        let device = mounting::attach(&point, &folder)?;
+        let device = attach(&point, &folder)?;
         // From here on, dropping `serving` unmounts the file system.
-        let serving = Serving { point, server: server.clone() };
+        let serving = Serving { point };
         let session = Session::from_fd(server, device, SessionACL::All, Config::default());
         let session = session.map_err(failed(&serving.point))?;
         thread::spawn(move || {
@@ -54,27 +57,22 @@ impl Serving {
         });
         Ok(serving)
     }
-
-    pub fn totals(&self) -> Totals {
-        self.server.totals()
-    }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        if let Err(error) = mounting::detach(&self.point) {
+        if let Err(error) = detach(&self.point) {
             eprintln!("wireup-testbed: unmounting {}: {error}", self.point.display());
         }
     }
 }
 
-/// Serves until standard input ends. Writes to standard output when it is ready, or why it is not; then answers each
-/// line of standard input with the totals.
+/// Serves until standard input ends. Writes to standard output when it is ready, or why it is not.
 pub fn serve(spec: &Spec) -> i32 {
     // Interrupts from the terminal are meant for the owner of this process, whose end is noticed as the end of standard
     // input.
     sys::ignore_interrupts(true);
-    let serving = match Serving::start(spec) {
+    let _serving = match Serving::start(spec) {
         Ok(serving) => serving,
         Err(error) => {
             let (kind, reason) = match error {
@@ -86,12 +84,7 @@ pub fn serve(spec: &Spec) -> i32 {
         }
     };
     say("ready");
-    for line in io::stdin().lock().lines() {
-        if line.is_err() {
-            break;
-        }
-        say(&serving.totals().to_words());
-    }
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
     0
 }
 
@@ -102,4 +95,46 @@ fn say(line: &str) {
 
 fn failed<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> StartError {
     move |error| StartError::Failed(format!("{}: {error}", path.display()))
+}
+
+/// Unmounts what killed servers have left mounted at `point`.
+pub fn clear(point: &Path) -> io::Result<()> {
+    while is_dead(point) {
+        detach(point)?;
+    }
+    Ok(())
+}
+
+/// Whether the mount's server is dead: makes a request that the kernel never answers from its cache, which fails if so.
+fn is_dead(point: &Path) -> bool {
+    rustix::fs::statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
+}
+
+/// Mounts at `point` a file system that the caller serves on the returned descriptor; the file system ends when the
+/// descriptor is closed. The mount's source is `folder`, as that of a network file system is server and export.
+fn attach(point: &Path, folder: &Path) -> Result<OwnedFd, StartError> {
+    let device = File::options().read(true).write(true).open(DEVICE);
+    let device = device.map_err(|error| unavailable(&format!("{DEVICE}: {error}")))?;
+    let options =
+        format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", device.as_raw_fd());
+    let options = CString::new(options).map_err(|error| StartError::Failed(error.to_string()))?;
+    let source = format!("slowfs:{}", folder.display());
+    let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
+    match rustix::mount::mount(source, point, "fuse.slowfs", flags, &*options) {
+        Ok(()) => Ok(device.into()),
+        Err(error) => {
+            let text = format!("mounting a FUSE file system at {}: {error}", point.display());
+            let refused = matches!(error, rustix::io::Errno::PERM | rustix::io::Errno::NODEV);
+            Err(if refused { unavailable(&text) } else { StartError::Failed(text) })
+        }
+    }
+}
+
+fn unavailable(reason: &str) -> StartError {
+    StartError::Unavailable(format!("a slow file system needs root and FUSE: {reason}"))
+}
+
+/// Unmounts the file system at `point`, even if programs still use it.
+fn detach(point: &Path) -> io::Result<()> {
+    rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(Into::into)
 }

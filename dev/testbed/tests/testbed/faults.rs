@@ -4,7 +4,7 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use wireup_testbed::Testbed;
 
-use super::{LIMIT, SILENCE, eventually, exists, on_hub, output, spec, text};
+use super::{SILENCE, eventually, exists, is_idle, on_hub, output, spec, text};
 
 /// An ssh command on a host that has printed "up" and then echoes its input.
 fn echo(testbed: &Testbed, host: &str) -> (Child, BufReader<ChildStdout>) {
@@ -58,14 +58,13 @@ fn a_powered_off_node_sends_nothing_and_has_no_processes() {
 #[test]
 fn processes_left_on_a_node_are_listed() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
-    assert!(testbed.await_idle(LIMIT));
+    eventually("idle nodes", || is_idle(&testbed));
     text(&mut on_hub(&testbed, "ssh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
-    assert!(!testbed.await_idle(SILENCE));
-    let left = testbed.processes(1);
-    assert_eq!(left.iter().map(|process| &*process.command).collect::<Vec<_>>(), ["sleep 1000"]);
+    let commands = || testbed.processes(1).into_iter().map(|process| process.command).collect::<Vec<_>>();
+    eventually("only the process that was left", || commands() == ["sleep 1000"]);
     assert!(testbed.processes(0).is_empty());
-    text(testbed.in_node(1, "kill").arg(left[0].node_pid.to_string()));
-    assert!(testbed.await_idle(LIMIT));
+    text(testbed.in_node(1, "kill").arg(testbed.processes(1)[0].node_pid.to_string()));
+    eventually("idle nodes", || is_idle(&testbed));
 }
 
 #[test]

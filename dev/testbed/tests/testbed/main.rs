@@ -9,7 +9,6 @@ mod faults;
 mod network;
 mod slowfs;
 mod slurm;
-mod ssh;
 
 /// Longest wait for something that must happen: far longer than anything in these tests takes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -46,6 +45,11 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
         assert!(Instant::now() < end, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether the nodes run nothing but their daemons.
+fn is_idle(testbed: &Testbed) -> bool {
+    testbed.all_processes().iter().all(Vec::is_empty)
 }
 
 fn exists(pid: u32) -> bool {

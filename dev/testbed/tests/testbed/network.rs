@@ -1,7 +1,7 @@
-//! Names, addresses and name spaces of the testbed's nodes.
+//! Names, addresses and name spaces of the testbed's nodes, and ssh between them.
 use wireup_testbed::Testbed;
 
-use super::{on_hub, spec, text};
+use super::{on_hub, output, spec, text};
 
 #[test]
 fn nodes_reach_each_other_by_name_over_ipv4_and_ipv6() {
@@ -81,11 +81,15 @@ fn clocks_differ_by_the_specified_offsets() {
 }
 
 #[test]
-fn traffic_between_nodes_is_counted() {
-    let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
-    let before = testbed.traffic().expect("counters");
-    text(&mut on_hub(&testbed, "ssh", &["n0", "ssh n1 head -c 1000000 /dev/zero | wc -c"]));
-    let traffic = testbed.traffic().expect("counters") - before;
-    assert!((1_000_000..1_200_000).contains(&traffic.sent()), "{traffic:?}");
-    assert!(traffic.on_cables() > 2_000_000, "{traffic:?}");
+fn ssh_works_from_node_to_node_with_the_same_path() {
+    let mut spec = spec(3);
+    spec.sshd_options = vec![(Some(2), "AllowUsers=nobody".into()), (None, "LogLevel=ERROR".into())];
+    let Some(testbed) = Testbed::start_or_skip(&spec) else { return };
+    let onward = "hostname; ssh n1 'hostname; command -v ssh; ssh n0-v6 hostname'";
+    let words = text(&mut on_hub(&testbed, "ssh", &["-o", "BatchMode=yes", "n0", onward]));
+    assert_eq!(words.lines().collect::<Vec<_>>(), ["n0", "n1", "/run/wireup-testbed/bin/ssh", "n0"]);
+    let refused = output(&mut on_hub(&testbed, "ssh", &["-o", "BatchMode=yes", "n2", "true"]));
+    assert_eq!(refused.status.code(), Some(255), "an option of one node");
+    assert_eq!(testbed.daemons(0).len(), 1);
+    assert!(testbed.path_in_node(0, "/run/sshd.log").exists());
 }

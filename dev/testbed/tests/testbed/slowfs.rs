@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use wireup_testbed::slowfs::{SlowFs, Spec, Totals};
+use wireup_testbed::slowfs::{SlowFs, Spec};
 
 use super::{eventually, output, text};
 
@@ -211,6 +211,7 @@ fn operations_are_counted_one_after_another() {
     // Cached look-ups do not expire during the test, even on a busy machine.
     spec.timeout = Duration::from_secs(3600);
     let Some(slow) = SlowFs::mount_or_skip(&spec) else { return };
+    let begin = Instant::now();
     thread::scope(|scope| {
         for part in 0..4 {
             let folders = &folders;
@@ -221,12 +222,12 @@ fn operations_are_counted_one_after_another() {
             });
         }
     });
+    let elapsed = begin.elapsed();
     let of = |operation: &str| slow.log().iter().filter(|line| line.operation == operation).count();
     eventually("all files are closed", || of("release") == 40);
     assert_eq!((of("open"), of("read"), of("lookup")), (40, 40, 40));
-    let operations = slow.log().len() as u64;
-    let delay = Duration::from_micros(300) * operations as u32 + Duration::from_micros(500) * 40;
-    assert_eq!(slow.totals().expect("the totals"), Totals { operations, read_bytes: 40 * 8000, delay });
+    let least = Duration::from_micros(300) * 3 * 40 + Duration::from_micros(500) * 40;
+    assert!(elapsed >= least, "{elapsed:?}");
 }
 
 #[test]
@@ -245,7 +246,6 @@ fn the_mount_ends_with_its_handle_and_after_its_server_was_killed() {
     kill(killed.pid());
     let dead = || fs::metadata(folders.mount("")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected);
     eventually("the mount is dead", dead);
-    assert!(killed.totals().is_err());
     let slow = SlowFs::mount(&folders.spec()).expect("a start at the same place");
     assert_eq!(fs::read(folders.mount("file")).expect("the file"), b"contents");
     kill(slow.pid());

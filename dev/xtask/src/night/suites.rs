@@ -1,12 +1,12 @@
 //! Test suites of other projects, entry by entry: each entry must end as the suite's reference file says.
 
+use super::launcher;
 use super::ledger::{Ledger, Line, Range};
-use crate::step::{Result, step};
+use crate::step::Result;
 use crate::suites::entry::{Entry, EntryReport};
 use crate::suites::reference::Reference;
 use crate::suites::{ALL, Suite};
-use crate::{build, layout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const HEAD: &str = "\
@@ -45,7 +45,7 @@ pub fn run_for(hours: &str, only: Option<&str>) -> Result {
     let (length, commit) = (super::length(hours)?, super::commit()?);
     only.map(Suite::named).transpose()?;
     let mut ledger = Ledger::read("suites.txt", HEAD)?;
-    let wireup = wireup()?;
+    let wireup = launcher()?;
     let mut suites = Vec::new();
     for suite in const { &ALL }.iter().filter(|suite| only.is_none_or(|name| name == suite.name)) {
         suites.push((suite, suite.entries()?, Reference::read(suite.name)?));
@@ -73,7 +73,7 @@ pub fn run_for(hours: &str, only: Option<&str>) -> Result {
 /// # Errors
 /// The errors of [`run_for`].
 pub fn try_all(name: &str, begin: &str) -> Result {
-    let (suite, reference, wireup) = (Suite::named(name)?, Reference::read(name)?, wireup()?);
+    let (suite, reference, wireup) = (Suite::named(name)?, Reference::read(name)?, launcher()?);
     let mut differ = Vec::new();
     for entry in suite.entries()?.iter().filter(|entry| entry.name.starts_with(begin)) {
         match entry.compare(&wireup, 1, reference.line(&entry.name, 1)) {
@@ -129,12 +129,4 @@ pub fn reference(name: &str, begin: &str, seconds: Option<&str>) -> Result {
         reference.write(name)?;
     }
     Ok(())
-}
-
-/// Path of the program under test: the release build of `wireup`, or the program that `WIREUP_BIN` names.
-fn wireup() -> Result<PathBuf> {
-    match std::env::var_os("WIREUP_BIN") {
-        Some(path) => Ok(path.into()),
-        None => step("the product", build::programs).map(|()| layout::wireup()),
-    }
 }

@@ -1,9 +1,9 @@
 //! Checks that no file of a crate of the product imports, directly or indirectly, from a file that imports from it.
 
 use super::Finding;
+use super::Tree;
 use super::modules::{Module, Modules};
 use super::source::Path;
-use super::tree::Tree;
 use crate::step::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ fn reach<'m>(from: &'m str, imports: &Imports<'m>) -> BTreeSet<&'m str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Tree;
+    use super::super::Tree;
     use super::*;
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
@@ -112,8 +112,7 @@ mod tests {
             ("crates/proto/src/agent/view.rs", "pub struct View;"),
             (
                 "crates/proto/src/agent/part.rs",
-                "use super::View; pub struct Part; #[cfg(test)] mod tests { use super::super::tree::Tree;
-    use super::*; use crate::agent::Agent; }",
+                "use super::View; pub struct Part; #[cfg(test)] mod tests { use super::*; use crate::agent::Agent; }",
             ),
         ];
         assert_eq!(broken(&files), [""; 0]);

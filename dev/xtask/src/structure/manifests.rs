@@ -1,8 +1,7 @@
 //! Every crate inherits the workspace's lints and its oldest supported Rust version (otherwise clippy would allow newer
 //! features). Every dependency on a foreign crate has its reason in a comment on its line.
 
-use super::Finding;
-use super::tree::Tree;
+use super::{Finding, Tree};
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     // The fuzz targets are left out: they are a workspace of their own, with one crate.

@@ -4,8 +4,8 @@
 //! definition, so that a file which only re-exports names does not count as their origin. Modules within a file belong
 //! to the file.
 
+use super::Tree;
 use super::source::{Path, Source};
-use super::tree::Tree;
 use crate::step::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;

@@ -1,8 +1,7 @@
 //! Checks that pages name only what exists: flags and variables that the code has, and limits with the values of their
 //! constants.
 
-use super::Finding;
-use super::tree::Tree;
+use super::{Finding, Tree};
 use std::collections::BTreeSet;
 
 /// Flags of other programs, which pages may name.

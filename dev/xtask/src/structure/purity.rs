@@ -3,8 +3,7 @@
 //! The compiler checks that there is no `unsafe`. For the other rules each crate has a `clippy.toml` with the types
 //! that it must not use; clippy runs in `cargo xtask test`.
 
-use super::Finding;
-use super::tree::Tree;
+use super::{Finding, Tree};
 
 const CRATES: [&str; 5] = ["crates/wire", "crates/coll", "crates/proto", "crates/client", "dev/sim"];
 

@@ -4,9 +4,9 @@
 //! All `impl` blocks of a type count, in whatever file, but not those of traits.
 
 use super::Finding;
+use super::Tree;
 use super::imports::roots;
 use super::modules::Modules;
-use super::tree::Tree;
 use crate::step::Result;
 use std::collections::BTreeMap;
 use syn::visit::{self, Visit};

@@ -24,7 +24,7 @@ pub struct Call {
     pub last: String,
 }
 
-/// A path of two or more names, or a single name after `mut`.
+/// A path of two or more names.
 #[derive(Clone)]
 pub struct Path {
     pub line: usize,
@@ -35,7 +35,6 @@ pub struct Path {
     pub in_use: bool,
     /// Whether the path is in a `use` that re-exports the name: `pub use`, `pub(crate) use`.
     pub is_handed_on: bool,
-    pub is_mut: bool,
 }
 
 impl Source {
@@ -144,11 +143,7 @@ fn read_paths(tokens: TokenStream, prefix: &[String], mut within: Declaration, f
                 }
                 let (line, names) = (token.span().start().line, [prefix, from_ref(&word)].concat());
                 let (in_use, is_handed_on) = (within != Declaration::Other, within == Declaration::PublicUse);
-                read_path(
-                    Path { line, names, alias: None, in_use, is_handed_on, is_mut: last == "mut" },
-                    &mut tokens,
-                    found,
-                );
+                read_path(Path { line, names, alias: None, in_use, is_handed_on }, &mut tokens, found);
             }
             TokenTree::Punct(punct) if punct.as_char() == ';' => within = Declaration::Other,
             TokenTree::Punct(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}
@@ -178,7 +173,7 @@ fn read_path(mut path: Path, tokens: &mut Peekable<IntoIter>, found: &mut Vec<Pa
     if path.in_use && tokens.next_if(|token| matches!(token, TokenTree::Ident(word) if word == "as")).is_some() {
         path.alias = tokens.next().map(|name| name.to_string());
     }
-    if path.names.len() > 1 || path.is_mut {
+    if path.names.len() > 1 {
         found.push(path);
     }
 }
@@ -201,7 +196,7 @@ mod tests {
     #[test]
     fn groups_globs_and_turbofish_are_read() {
         assert_eq!(paths("use a::{self, b::{C as D, *},\ne};"), ["1 a::self", "1 a::b::C", "1 a::b::*", "2 a::e"]);
-        assert_eq!(paths("fn f(x: &'a mut T) { for y in b::c::<d::E>(x) {} }"), ["1 T", "1 b::c", "1 d::E"]);
+        assert_eq!(paths("fn f(x: &'a mut T) { for y in b::c::<d::E>(x) {} }"), ["1 b::c", "1 d::E"]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! variables.
 
 use super::Finding;
+use super::Tree;
 use super::source::Source;
-use super::tree::Tree;
 use crate::step::Result;
 
 /// Functions whose last argument is the limit, with its text for "no limit": of the product's own crates and `rustix`,

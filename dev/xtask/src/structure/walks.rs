@@ -5,8 +5,7 @@
 //! without a link is a step between processes, or a wait. After such a row the first function of the next file need not
 //! be called by name. A file counts once, however often the walk comes back to it.
 
-use super::Finding;
-use super::tree::Tree;
+use super::{Finding, Tree};
 use std::collections::BTreeSet;
 
 const PAGE: &str = "dev/walks.md";

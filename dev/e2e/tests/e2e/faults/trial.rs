@@ -1,13 +1,12 @@
-//! One trial: starts a job, injects a fault at a random moment, checks how the job ends.
+//! One trial: starts a job, injects a fault at a random moment into a process that is found among those of hub and
+//! nodes, checks how the job ends.
 
-use super::names::names;
-use super::victim::{Found, Victim, find};
 use super::{Dice, NODES};
 use rustix::process::Signal;
 use std::fmt::{self, Display};
 use std::thread;
 use std::time::{Duration, Instant};
-use wireup_e2e::faults::{Ended, FaultSite, Started, is_agent, is_sshd, kill, until};
+use wireup_e2e::faults::{Ended, FaultSite, Started, is_agent, is_sshd, kill, parent_of, short_name, until};
 use wireup_e2e::wireup;
 use wireup_testbed::Process;
 
@@ -395,4 +394,84 @@ impl Trial<'_> {
         self.report.apart_after = since.elapsed();
         self.expect(idle.is_some(), &format!("left on the node that was cut off: {:?}", self.left(&node)));
     }
+}
+
+/// The kind of process that a fault affects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Victim {
+    Launcher,
+    Agent,
+    /// A keeper, whether of ranks or of remote shells.
+    Keeper,
+    /// The client of a remote shell (`ssh`), on the hub or on a node with children.
+    Shell,
+    /// The server process of a remote shell, if the server has one for each connection.
+    Session,
+    Rank,
+}
+
+/// The chosen process.
+#[derive(Debug)]
+struct Found {
+    pid: u32,
+    /// The node on which the process runs; `None` for the hub.
+    node: Option<u16>,
+    command: String,
+}
+
+/// A random process of the kind `victim`, if one exists now.
+fn find(victim: Victim, site: &FaultSite, job: &Started, dice: &mut Dice) -> Option<Found> {
+    if victim == Victim::Launcher {
+        return Some(Found { pid: job.pid(), node: None, command: "launcher".into() });
+    }
+    let mut found: Vec<Found> = Vec::new();
+    for (i, processes) in (0..).zip(site.testbed.all_processes()) {
+        let on_node =
+            processes.into_iter().filter(|process| is(victim, process.pid, &process.command, is_sshd(process)));
+        found.extend(on_node.map(|process| Found { pid: process.pid, node: Some(i), command: process.command }));
+    }
+    if matches!(victim, Victim::Keeper | Victim::Shell) {
+        let on_hub = job.on_hub(site).into_iter().map(|process| {
+            let pid = process.pid.as_raw_nonzero().get().cast_unsigned();
+            Found { pid, node: None, command: process.command }
+        });
+        found.extend(on_hub.filter(|found| is(victim, found.pid, &found.command, false)));
+    }
+    (!found.is_empty()).then(|| found.swap_remove(dice.below(found.len() as u64) as usize))
+}
+
+fn is(victim: Victim, pid: u32, command: &str, sshd: bool) -> bool {
+    let name = short_name(pid);
+    let keeper = name == "wireup-keeper";
+    match victim {
+        Victim::Launcher => false,
+        Victim::Keeper => keeper,
+        Victim::Agent => name == "wireup" && command.contains("wireup agent "),
+        Victim::Shell => name == "ssh",
+        Victim::Session => sshd,
+        Victim::Rank => {
+            let of_keeper = parent_of(pid).is_some_and(|parent| short_name(parent) == "wireup-keeper");
+            of_keeper && !keeper && name != "ssh"
+        }
+    }
+}
+
+/// Whether a text names a node, alone or in a range.
+fn names(text: &str, node: u16) -> bool {
+    let plain = format!("n{node}");
+    let words = || text.split(|c: char| !(c.is_ascii_alphanumeric() || "[]-,".contains(c)));
+    let in_range = |list: &str| {
+        list.split(',').any(|part| {
+            let (low, high) = part.split_once('-').unwrap_or((part, part));
+            matches!((low.parse::<u16>(), high.parse::<u16>()), (Ok(low), Ok(high)) if (low..=high).contains(&node))
+        })
+    };
+    let ranges = |word: &str| word.split("n[").skip(1).filter_map(|rest| rest.split(']').next()).any(in_range);
+    words().any(|word| word.split(',').any(|part| part == plain) || ranges(word))
+}
+
+#[test]
+fn host_names_and_ranges_are_found_in_messages() {
+    assert!(names("wireup: node n3: the link", 3) && names("n[1-3]: refused", 2) && names("on n[0,4-5]:", 5));
+    assert!(!names("node n30: x", 3) && !names("n[1-3]", 4));
 }

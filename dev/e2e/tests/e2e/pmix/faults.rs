@@ -1,11 +1,11 @@
-//! PMIx clients that die, that wait in vain or that belong to another user; PMIx servers that are killed.
+//! PMIx clients that die, that wait in vain or that belong to another user. Servers that are killed: `kill`.
 //!
 //! The harness checks at the end of every run that neither processes nor directories are left.
 
 use super::{CLIENTS, PLACEMENTS, run};
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 use wireup_e2e::peers::{program, tool};
-use wireup_e2e::{Run, Running, executables};
+use wireup_e2e::{Run, folders};
 use xtask::programs::Flavour;
 
 /// If rank 3 exits with code 0, the others continue with the available data or with an error; no rank waits forever.
@@ -106,7 +106,7 @@ fn a_client_of_another_user_is_refused() {
     }
     // A folder that every user may read.
     let copy = std::env::temp_dir().join(format!("brief-{}", std::process::id()));
-    executables::copy(&brief, &copy);
+    folders::copy_program(&brief, &copy);
     let script = format!(
         "{} --reuid 65534 --regid 65534 --clear-groups timeout 10 {} >/dev/null 2>&1 && echo let in || echo refused",
         setpriv.display(),
@@ -124,40 +124,11 @@ fn pmix_directories_are_private() {
     assert_eq!(outcome.out(), "700\n".repeat(4), "{outcome}");
 }
 
-/// Starts a job whose ranks run until they are killed; `None` if its program is not installed.
-fn held() -> Option<Running> {
-    let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
-    running.await_out("ready\n", 4);
-    Some(running)
-}
-
-/// Kills each process in turn: launcher, agents, keepers, servers, ranks.
-#[test]
-fn killing_any_process_of_a_pmix_job_leaves_nothing() {
-    for turn in 0.. {
-        let Some(running) = held() else { return };
-        let mut all = running.processes();
-        // A job continues without the process that forks keepers.
-        all.retain(|process| process.name != "wireup-forker");
-        let Some(victim) = all.get(turn) else {
-            running.signal(Signal::TERM);
-            running.finish();
-            return;
-        };
-        println!("killed: {victim:?}");
-        kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
-        let outcome = running.finish();
-        assert_ne!(outcome.code(), 0, "{outcome}");
-        if victim.command.contains("pmix-server") {
-            outcome.expect_err_line(&["wireup: ", "PMIx server", "node"]);
-        }
-    }
-}
-
 #[test]
 fn signals_and_time_limits_leave_nothing() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let Some(running) = held() else { return };
+        let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
+        running.await_out("ready\n", 4);
         running.signal(signal);
         assert_ne!(running.finish().code(), 0);
     }

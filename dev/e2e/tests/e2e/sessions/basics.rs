@@ -48,7 +48,12 @@ fn a_run_chooses_the_session_that_fits() {
     assert_eq!(nodes("--no-session").sorted_lines().last().expect("lines"), "0");
     nodes("--fanout 1").expect_quiet();
     session.wireup("status lab").succeed();
-    session.wireup("down lab").succeed();
+    // A variable names a session as well.
+    let lab = |run: Run| run.env("WIREUP_SESSION", "lab").succeed();
+    let outcome = lab(session.job("-n 6 --map-by node").sh("echo $WIREUP_NODE"));
+    assert_eq!(outcome.sorted_lines().last().expect("lines"), "1");
+    lab(session.wireup("down"));
+    lab(session.job("-n 1 --no-session true")).expect_quiet();
     session.down("");
 }
 

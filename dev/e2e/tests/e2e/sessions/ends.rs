@@ -51,59 +51,41 @@ fn a_crashed_daemon_leaves_only_the_end_of_its_log() {
     );
 }
 
-#[test]
-fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
-    let session = Session::up("--virtual-nodes 4 --fanout 1");
-    let mut elsewhere =
-        session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
-    let mut there = session.job("-n 4").sh(SLEEPERS).start();
-    elsewhere.await_out("ready\n", 2);
-    there.await_out("ready\n", 4);
-    // Kills the third of a chain of four agents; the fourth is its child.
-    let agents = session.agents();
-    session.kill(agents[1].pid);
-    let outcome = there.finish().expect_code(125);
-    outcome.expect_err_line(&["node2"]);
-    elsewhere.write(b"goes on\n");
-    assert!(elsewhere.succeed().out().contains("goes on"));
-    let outcome = session.wireup("status").finish().expect_code(1);
-    assert!(outcome.out().contains("lost      node2"), "{outcome}");
-    let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
-    assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
-    outcome.expect_err_line(&["has lost these nodes", "node2"]);
-    let outcome = session.again("").expect_code(0);
-    assert_eq!(outcome.err(), "wireup: session default is running again: 4 nodes\n");
-    let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
-    assert_eq!(outcome.sorted_lines(), ["0", "1", "2", "3"]);
-    outcome.expect_quiet();
-    session.down("");
-}
-
 /// The links of a stopped agent look intact; the agent counts as lost because it does not answer.
 #[test]
-fn a_stopped_agent_is_lost_and_exits_when_continued() {
-    let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
-    let mut elsewhere =
-        session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
-    let mut there = session.job_leaving("-n 4").sh("echo ready; exec sleep 1000").start();
-    elsewhere.await_out("ready\n", 2);
-    there.await_out("ready\n", 4);
-    let agents = session.agents();
-    // Stops the third of a chain of four agents; its child is healthy.
-    kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
-    there.finish().expect_code(125).expect_err_line(&["node2", "has not responded"]);
-    session.await_that("the status of the other nodes", || {
-        let status = session.wireup("status").finish();
-        status.out().contains("lost      node2") && !status.out().contains("lost      node3")
-    });
-    elsewhere.write(b"goes on\n");
-    assert!(elsewhere.succeed().out().contains("goes on"));
-    assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
-    kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
-    session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
-    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default is running again: 4 nodes\n");
-    session.job("-n 4 true").succeed().expect_quiet();
-    session.down("");
+fn a_killed_or_stopped_agent_ends_its_jobs_and_up_restarts_it() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
+        let mut elsewhere =
+            session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
+        // While its agent is stopped, a rank is left.
+        let job = if signal == Signal::STOP { session.job_leaving("-n 4") } else { session.job("-n 4") };
+        let mut there = job.sh(SLEEPERS).start();
+        elsewhere.await_out("ready\n", 2);
+        there.await_out("ready\n", 4);
+        // The third of a chain of four agents; its child is healthy.
+        let third = session.agents()[1].pid;
+        kill_process(third, signal).expect("send the signal");
+        let words = if signal == Signal::STOP { &["node2", "has not responded"][..] } else { &["node2"] };
+        there.finish().expect_code(125).expect_err_line(words);
+        session.await_that("the status of the other nodes", || {
+            let status = session.wireup("status").finish();
+            let is_lost = |node: &str| status.out().contains(&format!("lost      {node}"));
+            status.code() == 1 && is_lost("node2") && !is_lost("node3")
+        });
+        elsewhere.write(b"goes on\n");
+        assert!(elsewhere.succeed().out().contains("goes on"));
+        let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
+        assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
+        outcome.expect_err_line(&["has lost these nodes", "node2"]);
+        let _ = kill_process(third, Signal::CONT);
+        session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != third));
+        assert_eq!(session.again("").expect_code(0).err(), "wireup: session default is running again: 4 nodes\n");
+        let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
+        assert_eq!(outcome.sorted_lines(), ["0", "1", "2", "3"]);
+        outcome.expect_quiet();
+        session.down("");
+    }
 }
 
 #[test]

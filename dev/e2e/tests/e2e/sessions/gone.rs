@@ -3,17 +3,6 @@
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::sessions::Session;
 
-#[test]
-fn a_named_session_must_be_there() {
-    let session = Session::nowhere();
-    session.job("-n 1 --no-session true").env("WIREUP_SESSION", "lab").succeed().expect_quiet();
-    session.again("--virtual-nodes 2 --session lab").expect_code(0);
-    let outcome = session.job("-n 2 --map-by node").sh("echo $WIREUP_NODE").env("WIREUP_SESSION", "lab").succeed();
-    assert_eq!(outcome.sorted_lines(), ["0", "1"]);
-    session.wireup("down").env("WIREUP_SESSION", "lab").succeed();
-    session.expect_gone();
-}
-
 /// Each run reports that its session was lost, until the session is started again or forgotten.
 #[test]
 fn a_run_says_that_its_session_was_lost() {
@@ -41,22 +30,26 @@ fn a_run_says_that_its_session_was_lost() {
 }
 
 #[test]
-fn a_stopped_session_is_named_and_can_be_ended() {
+fn a_stopped_session_is_named_and_can_be_continued_or_ended() {
     let session = Session::up("--virtual-nodes 3");
     let mut running = session.job("-n 3").sh("setsid sleep 1000 & echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 3);
     // The root is stopped and one other agent, too.
-    for pid in [session.daemon(), session.agents()[0].pid] {
-        kill_process(pid, Signal::STOP).expect("send the signal");
-    }
-    let stopped = format!("its process {} is stopped: kill -CONT", session.daemon().as_raw_nonzero());
+    let stopped = [session.daemon(), session.agents()[0].pid];
+    let signal = |signal| stopped.into_iter().for_each(|pid| kill_process(pid, signal).expect("send the signal"));
+    signal(Signal::STOP);
+    let said = format!("its process {0} is stopped: kill -CONT {0}", session.daemon().as_raw_nonzero());
     let commands = ["run -n 1 true", "status --session default", "down"];
     let all: Vec<_> = commands.iter().map(|line| session.wireup(line).start()).collect();
-    for command in all {
+    for (command, line) in all.into_iter().zip(commands) {
         let outcome = command.finish().expect_code(125);
-        outcome.expect_err_line(&["waiting up to 8 s for session default", &stopped]);
-        outcome.expect_err_line(&["session default does not answer", &stopped, "wireup down --kill ends it"]);
+        outcome.expect_err_line(&["waiting up to 8 s for session default", &said]);
+        let line_of_all = outcome.expect_err_line(&["does not answer", &said, "wireup down --kill ends it"]);
+        assert!(!line.starts_with("run") || line_of_all.contains("--no-session"), "{outcome}");
     }
+    signal(Signal::CONT);
+    session.job("-n 1 true").succeed();
+    signal(Signal::STOP);
     session.wireup("down --kill").succeed().expect_err_line(&["session default ended"]);
     running.finish().expect_code(125);
     session.expect_gone();

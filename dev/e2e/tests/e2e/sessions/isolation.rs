@@ -1,10 +1,14 @@
-//! A job does not affect other jobs, and leaves nothing behind.
+//! A job does not affect other jobs, and leaves nothing behind; a session without jobs does not use the processor.
 
+use rustix::process::Pid;
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 use wireup_e2e::peers::{plain, program};
+use wireup_e2e::run_processes::Process;
 use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::wireup;
-use xtask::programs::Flavour;
+use xtask::programs::{Flavour, environment};
 
 /// Runs jobs that misbehave, each in its own way: their ranks crash, flood the server, send wrong requests, leave
 /// processes behind.
@@ -56,7 +60,7 @@ fn limits_of_one_job_do_not_apply_to_the_next() {
 /// session's directory.
 fn account(session: &Session) -> (usize, usize, usize) {
     let processes = session.processes();
-    let open = |process: &wireup_e2e::run_processes::Process| {
+    let open = |process: &Process| {
         fs::read_dir(format!("/proc/{}/fd", process.pid.as_raw_nonzero())).map_or(0, Iterator::count)
     };
     let ours = |name: &str| name == "wireup-session" || name == "wireup";
@@ -84,14 +88,14 @@ fn hundreds_of_jobs_do_not_grow_the_session() {
              2>/dev/null;; \
              *) $WIREUP run -n 2 true;; esac & done; wait; done"
         );
-        session.shell(&script).guard(std::time::Duration::from_secs(3000)).succeed();
+        session.shell(&script).guard(Duration::from_secs(3000)).succeed();
     };
     some(40);
     let settled = |expected: Option<(usize, usize, usize)>| {
         // After a burst of jobs, surplus keepers exit a moment later.
         let mut last = account(&session);
         session.await_that("the session's initial state", || {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(300));
             let now = account(&session);
             let same = now == std::mem::replace(&mut last, now) && expected.is_none_or(|expected| expected == now);
             same && session.named("wireup-keeper").len() <= 2 * 2 + 3
@@ -105,4 +109,76 @@ fn hundreds_of_jobs_do_not_grow_the_session() {
         assert!(after <= before + 1024, "an agent had {before} KiB, and has {after} KiB after {jobs} jobs");
     }
     session.down("");
+}
+
+/// Processor time (ticks) and number of voluntary context switches of a process.
+fn activity(pid: Pid) -> (u64, u64) {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks = fields.get(11..13).into_iter().flatten().filter_map(|field| field.parse::<u64>().ok()).sum();
+    (ticks, status_of(pid, "status", "voluntary_ctxt_switches:"))
+}
+
+#[test]
+fn an_idle_session_uses_no_cpu_time_and_does_not_wake_up() {
+    let session = Session::up("--virtual-nodes 3");
+    session.shell("for i in 1 2 3 4; do $WIREUP run -n 6 true & done; wait").succeed();
+    let all = || session.processes().iter().map(|process| (process.pid, activity(process.pid))).collect::<Vec<_>>();
+    // The session finishes its work for a burst of jobs within a moment.
+    let mut last = all();
+    session.await_that("a second in which nothing happens", || {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = all();
+        now == std::mem::replace(&mut last, now.clone())
+    });
+    assert!(last.len() >= 3 + 3, "agents or keepers are missing: {last:?}");
+    session.down("");
+}
+
+/// The kernel session of a process, which determines its scheduling group, according to its `/proc` entry.
+fn session_of(pid: Pid) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("it runs");
+    let (_, fields) = stat.rsplit_once(')').expect("its name");
+    fields.split_whitespace().nth(3).and_then(|field| field.parse().ok()).expect("its session")
+}
+
+/// Runs a job, and checks the kernel sessions of its processes and the program's result.
+fn check_kernel_session(session: &Session, (flavour, program): (Flavour, &Path)) {
+    let is_pmix = flavour == Flavour::OpenMpi5;
+    let script = "echo ready; read line; exec \"$0\"";
+    let line = if is_pmix { "-n 1 --pmi pmix" } else { "-n 1 --pmi simple" };
+    let run = session.job(line).args(["sh", "-c", script]).arg(program).envs(environment(flavour));
+    let mut running = run.stdin_open().start_until("ready\n", 1);
+    let all = running.processes();
+    let one = |is_it: fn(&Process) -> bool| all.iter().find(|process| is_it(process));
+    let rank = one(|process| process.command.starts_with("sh -c ")).expect("a rank");
+    let keeper = Pid::from_raw(rank.parent).expect("its keeper");
+    let server = one(|process| process.command.contains(" pmix-server "));
+    assert_eq!(server.is_some(), is_pmix);
+    // The root agent is the agent of the only node.
+    let agent = session.daemon();
+    let wanted = if is_pmix { session_of(agent) } else { rank.parent };
+    assert_ne!(session_of(agent), rank.parent);
+    for pid in [keeper, rank.pid].into_iter().chain(server.map(|server| server.pid)) {
+        assert_eq!(session_of(pid), wanted, "{flavour:?}, process {pid} of the keeper {keeper}");
+    }
+    running.write(b"go on\n");
+    assert!(running.succeed().out().contains("of 1"));
+}
+
+/// A keeper serves one job after the other. Jobs with a PMIx server are in the kernel session of their agent, other
+/// jobs in that of their keeper.
+#[test]
+fn each_job_has_a_keeper_of_its_kind() {
+    use Flavour::{Mpich5, OpenMpi5};
+    let Some(mpich) = program(Mpich5, "hello") else { return };
+    let Some(open_mpi) = program(OpenMpi5, "hello") else { return };
+    let (mpich, open_mpi) = ((Mpich5, &*mpich), (OpenMpi5, &*open_mpi));
+    for flags in ["", "--contain none"] {
+        let session = Session::up(flags);
+        for program in [mpich, open_mpi, mpich, mpich, open_mpi, open_mpi, mpich] {
+            check_kernel_session(&session, program);
+        }
+        session.down("");
+    }
 }

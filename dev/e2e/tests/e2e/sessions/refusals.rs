@@ -1,6 +1,5 @@
 //! Sockets that do not belong to a usable session: each leads to a clear message that says what to do next.
 
-use rustix::process::{Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -80,23 +79,19 @@ fn answer(session: &Session, bytes: Vec<u8>) -> thread::JoinHandle<Vec<u8>> {
 }
 
 #[test]
-fn a_session_of_another_version_is_refused() {
-    for (versions, words) in [(b"WUA\n\x01\0\x02\0", "up to 2"), (b"WUA\n\xf0\xff\xff\xff", "65520 and later")] {
-        let session = Session::nowhere();
-        let heard = answer(&session, versions.to_vec());
-        let outcome = session.job("-n 1 true").finish().expect_code(125);
-        outcome.expect_err_line(&["was started by another version of wireup", words, "wireup down", "--no-session"]);
-        assert_eq!(heard.join().unwrap()[..4], *b"WUA\n");
-    }
-}
-
-#[test]
-fn a_socket_without_a_session_behind_it_is_refused() {
-    for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"", b"WUA"] {
+fn a_session_of_another_version_or_a_socket_without_a_session_is_refused() {
+    let other = |versions| ["was started by another version of wireup", versions, "wireup down", "--no-session"];
+    for (said, words) in [
+        (&b"WUA\n\x01\0\x02\0"[..], &other("up to 2")[..]),
+        (b"WUA\n\xf0\xff\xff\xff", &other("65520 and later")),
+        (b"HTTP/1.1 400 Bad Request\r\n", &["session default"]),
+        (b"", &["session default"]),
+        (b"WUA", &["session default"]),
+    ] {
         let session = Session::nowhere();
         let heard = answer(&session, said.to_vec());
-        session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["session default"]);
-        heard.join().unwrap();
+        session.job("-n 1 true").finish().expect_code(125).expect_err_line(words);
+        assert_eq!(heard.join().unwrap()[..4], *b"WUA\n");
     }
 }
 
@@ -118,18 +113,6 @@ fn foreign_callers_do_not_disturb_the_session() {
     let open: Vec<_> = (0..300).map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap()).collect();
     session.job("-n 2 true").succeed();
     drop(open);
-    session.down("");
-}
-
-#[test]
-fn a_session_that_does_not_answer_is_reported() {
-    let session = Session::up("--virtual-nodes 2");
-    let daemon = session.daemon();
-    kill_process(daemon, Signal::STOP).expect("send the signal");
-    let outcome = session.job("-n 1 true").finish().expect_code(125);
-    outcome.expect_err_line(&["does not answer", &format!("kill -CONT {}", daemon.as_raw_nonzero()), "--no-session"]);
-    kill_process(daemon, Signal::CONT).expect("send the signal");
-    session.job("-n 1 true").succeed();
     session.down("");
 }
 

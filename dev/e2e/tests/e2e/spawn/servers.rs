@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use wireup_e2e::peers::program;
 use wireup_e2e::run_processes::Process;
 use wireup_e2e::sessions::Session;
-use wireup_e2e::{Outcome, Run, Running, executables};
+use wireup_e2e::{Outcome, Run, Running, folders};
 use xtask::programs::{Flavour, environment};
 
 /// Placements of keepers: in a PID namespace of each family (if run by root), in the PID namespace of all nodes of the
@@ -32,7 +32,7 @@ impl Script {
             script.go().display(),
             program.display()
         );
-        executables::write(&script.program(), &text, 0o755);
+        folders::write_program(&script.program(), &text, 0o755);
         Some(script)
     }
 

@@ -7,7 +7,7 @@
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::strangers::{Public, STRANGER, can_be_stranger};
-use wireup_e2e::{Run, executables};
+use wireup_e2e::{Run, folders};
 use xtask::layout;
 
 /// A folder of programs on the launcher's host, in front of its `PATH`. In their text, `$HERE` is this folder, and
@@ -25,7 +25,7 @@ impl Way {
     fn program(&self, name: &str, text: &str) {
         let here = self.folder.folder().display();
         let text = format!("#!/bin/sh\nHERE={here}\nPATH=${{PATH#*:}}\n{text}\n");
-        executables::write(&self.folder.folder().join(name), &text, 0o755);
+        folders::write_program(&self.folder.folder().join(name), &text, 0o755);
     }
 
     /// The command for a job on two nodes; `words`: further words for `wireup run`.
