@@ -1,5 +1,6 @@
-//! Reading and writing C strings.
+//! Reading and writing C strings, and reading the environment.
 
+use alloc::vec::Vec;
 use core::ffi::{CStr, c_char, c_int};
 
 /// The bytes of a C string without the terminating zero; `None` for a null pointer.
@@ -40,6 +41,14 @@ pub unsafe fn set<T>(to: *mut T, value: T) {
         // SAFETY: guaranteed by the caller.
         unsafe { to.write(value) }
     }
+}
+
+/// The value of an environment variable.
+pub fn variable(name: &str) -> Option<Vec<u8>> {
+    let mut text = Vec::from(name);
+    text.push(0);
+    // SAFETY: the name ends with a zero byte; the value is copied before anything may change it.
+    unsafe { bytes(libc::getenv(text.as_ptr().cast())).map(<[u8]>::to_vec) }
 }
 
 #[cfg(test)]

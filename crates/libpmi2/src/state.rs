@@ -6,10 +6,9 @@ use core::ops::{Deref, DerefMut};
 pub use wireup_capi::codes::given;
 use wireup_capi::codes::{Code, Result};
 use wireup_capi::job;
-use wireup_capi::job_slot::JobSlot;
-pub use wireup_capi::job_slot::With;
+use wireup_capi::job::JobSlot;
+pub use wireup_capi::job::With;
 use wireup_capi::text;
-use wireup_wire::limits::KEY_LEN_MAX;
 
 /// The job as this library sees it.
 pub struct Job {
@@ -53,19 +52,6 @@ pub fn finalize() -> Result {
     let mut job = JOB.take()?;
     job.finish_all();
     JOB.leave(job.job.with)
-}
-
-/// A key from C.
-///
-/// # Safety
-/// As [`text::bytes`].
-pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
-    // SAFETY: guaranteed by the caller.
-    match unsafe { text::bytes(key) } {
-        None | Some(b"") => Err(Code::INVALID_KEY),
-        Some(key) if key.len() > KEY_LEN_MAX => Err(Code::INVALID_KEY_LENGTH),
-        Some(key) => Ok(key),
-    }
 }
 
 /// A text that must not be null.

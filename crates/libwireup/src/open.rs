@@ -11,10 +11,10 @@ use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
-use wireup_capi::job::Job;
-use wireup_capi::job_slot::{JobSlot, Lock, on_forked_child};
+use wireup_capi::job::{Job, JobSlot};
 use wireup_capi::secondary_client;
 use wireup_capi::start::has_launcher;
+use wireup_capi::thread::{Lock, on_forked_child};
 
 const API: u32 = 1;
 
