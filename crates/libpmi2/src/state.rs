@@ -2,8 +2,8 @@
 
 use crate::handles::Handles;
 use core::ops::{Deref, DerefMut};
-pub use wireup_capi::codes::given;
 use wireup_capi::codes::Result;
+pub use wireup_capi::codes::given;
 use wireup_capi::job;
 use wireup_capi::job::JobSlot;
 pub use wireup_capi::job::With;

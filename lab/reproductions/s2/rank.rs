@@ -8,8 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use wireup_bench::net::raise_descriptor_limit;
 use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
-use wireup_capi::job::Job;
-use wireup_capi::job_slot::JobSlot;
+use wireup_capi::job::{Job, JobSlot};
 use wireup_capi::net::now_ns;
 
 use crate::s4::sockets::{self, Half, VALUE_LEN};

@@ -1,5 +1,5 @@
-//! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust: it joins, puts
-//! and gets, enters fences and allgathers, and publishes names.
+//! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust: it joins,
+//! puts and gets, enters fences and allgathers, and publishes names.
 //!
 //! `addresses` is where ranks are reached, `endpoints` what is known of all ranks before they start, `ring` is the
 //! exchange with both neighbours.

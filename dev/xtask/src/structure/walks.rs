@@ -1,5 +1,5 @@
-//! The walks in `dev/walks.md` are true: each file that a walk passes has the functions that the page names, and each of
-//! these functions is called in that file or in one that the walk has passed before.
+//! The walks in `dev/walks.md` are true: each file that a walk passes has the functions that the page names, and each
+//! of these functions is called in that file or in one that the walk has passed before.
 //!
 //! A walk is a table under a heading. A row with a link is a file that is entered, and the functions that run in it, in
 //! the order of the calls. A row without a link is a step between processes, or a wait. After such a row the functions
@@ -188,7 +188,10 @@ mod tests {
         let line = |text: &str| vec![format!("{PAGE}{text}")];
         let unknown = line(":8: crates/c/src/c.rs has no function look_up");
         assert_eq!(broken("fn serve(t: &T) { t.look_up() }", "fn look_ups() {}"), unknown);
-        assert_eq!(broken("fn serve() {}", "fn look_up() {}"), line(":8: no file of this walk calls look_up until here"));
+        assert_eq!(
+            broken("fn serve() {}", "fn look_up() {}"),
+            line(":8: no file of this walk calls look_up until here")
+        );
     }
 
     #[test]
