@@ -24,8 +24,6 @@
 mod addresses;
 mod endpoints;
 mod ring;
-#[cfg(test)]
-mod tests;
 
 pub use addresses::{ADDRESS_LEN_MAX, ADDRESS_NAME_LEN_MAX};
 pub use endpoints::Endpoints;
@@ -559,3 +557,6 @@ fn code(error: SegmentError) -> Code {
         SegmentError::NotMapped => Code::NOMEM,
     }
 }
+
+#[cfg(test)]
+mod tests;
