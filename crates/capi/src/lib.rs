@@ -5,13 +5,13 @@
 //! thread gets into them. It has all the calls into the C library, so the crates above it need no `unsafe` for those.
 //!
 //! `start` finds the PMI server through the environment; `secondary_client` joins the agent where another library of
-//! the process has the inherited socket. `server` drives the conversation with the PMI server over a `socket`, and maps
+//! the process has the inherited socket. `server` drives the conversation with the PMI server over its socket, and maps
 //! the memory that this server shares (`mapping`). `job` is everything that a process does in its job: put, get,
-//! collectives, names, addresses. `net` has TCP, UDP and timers for connections between ranks.
+//! collectives, names, addresses; it has the one static of a library, behind a lock, and detects that the process was
+//! forked. `net` has TCP, UDP and timers for connections between ranks.
 //!
-//! `job_slot` holds the one static of a library, behind a lock, and detects that the process was forked; `thread`
-//! starts a thread of the C library. `text` reads and writes C strings, `clique` finds the ranks of this node, `codes`
-//! are return values. `scripted` is a server for tests.
+//! `thread` has threads and locks of the C library. `text` reads and writes C strings, `clique` finds the ranks of this
+//! node, `codes` are return values. `scripted` is a server for tests.
 //!
 //! With the feature `bare`, which the shipped libraries are built with, memory comes from the C library (`memory`), a
 //! panic aborts, and Rust's standard library is not used. Without it the crates are ordinary crates, for checks and
@@ -27,14 +27,12 @@ mod memory;
 pub mod clique;
 pub mod codes;
 pub mod job;
-pub mod job_slot;
 pub mod mapping;
 pub mod net;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 pub mod secondary_client;
 pub mod server;
-pub mod socket;
 pub mod start;
 pub mod text;
 pub mod thread;

@@ -3,7 +3,7 @@
 mod datagrams;
 mod timer;
 
-use crate::socket::errno;
+use crate::server::errno;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

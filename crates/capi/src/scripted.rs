@@ -1,8 +1,7 @@
 //! A server controlled by a test, at the other end of a socket pair.
 
 use crate::mapping::Descriptor;
-use crate::server::Server;
-use crate::socket::Socket;
+use crate::server::{Server, Socket};
 use core::ffi::c_int;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};

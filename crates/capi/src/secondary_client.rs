@@ -7,7 +7,8 @@
 //! been taken by another user.
 
 use crate::mapping::Descriptor;
-use crate::socket::{Socket, variable};
+use crate::server::Socket;
+use crate::text::variable;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, offset_of};

@@ -1,7 +1,7 @@
 //! Finds the PMI server through the environment, and joins the job.
 
-use crate::server::{Failure, Server};
-use crate::socket::{Gone, Socket, variable};
+use crate::server::{Failure, Gone, Server, Socket};
+use crate::text::variable;
 use alloc::string::String;
 use core::ffi::c_int;
 use wireup_client::env::{Contact, EnvError};

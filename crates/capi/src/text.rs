@@ -1,5 +1,7 @@
-//! Reading and writing C strings.
+//! Reading and writing C strings, and reading the environment.
 
+use crate::codes::{Code, Result};
+use alloc::vec::Vec;
 use core::ffi::{CStr, c_char, c_int};
 
 /// The bytes of a C string without the terminating zero; `None` for a null pointer.
@@ -13,6 +15,26 @@ pub unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     // SAFETY: guaranteed by the caller.
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
+
+/// A text that must not be null.
+///
+/// # Errors
+/// It is null, or longer than [`TEXT_LEN_MAX`].
+///
+/// # Safety
+/// As [`bytes`].
+pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: guaranteed by the caller.
+    match unsafe { bytes(text) } {
+        None => Err(Code::INVALID_ARG),
+        Some(text) if text.len() > TEXT_LEN_MAX => Err(Code::INVALID_LENGTH),
+        Some(text) => Ok(text),
+    }
+}
+
+/// The longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's
+/// length.
+pub const TEXT_LEN_MAX: usize = 64 << 10;
 
 /// Writes `text` and a zero byte; `false` if it was truncated to fit.
 ///
@@ -40,6 +62,14 @@ pub unsafe fn set<T>(to: *mut T, value: T) {
         // SAFETY: guaranteed by the caller.
         unsafe { to.write(value) }
     }
+}
+
+/// The value of an environment variable.
+pub fn variable(name: &str) -> Option<Vec<u8>> {
+    let mut text = Vec::from(name);
+    text.push(0);
+    // SAFETY: the name ends with a zero byte; the value is copied before anything may change it.
+    unsafe { bytes(libc::getenv(text.as_ptr().cast())).map(<[u8]>::to_vec) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! A thread of the C library.
+//! A thread and a lock of the C library, and what it calls in the children of a fork.
 
 use crate::net::Errno;
 use alloc::boxed::Box;
+use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -51,10 +52,71 @@ impl Thread {
     }
 }
 
+/// A value behind a mutex of the C library.
+pub struct Lock<T> {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is accessed in `with` only, while the mutex is locked, and any thread may lock the mutex.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub const fn new(value: T) -> Self {
+        Lock { mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `work` on the value with exclusive access. Must not be nested.
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: the mutex is initialised as the C library prescribes, does not move while it is in use (it is
+        // borrowed), and is unlocked by the thread that locked it; a panic aborts. While it is locked, this is the only
+        // reference to the value.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex.get());
+            let result = work(&mut *self.value.get());
+            libc::pthread_mutex_unlock(self.mutex.get());
+            result
+        }
+    }
+
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    /// Unlocks, whichever thread holds the mutex.
+    ///
+    /// # Safety
+    /// No other thread exists that uses the lock, and the value is not half changed.
+    pub unsafe fn renew(&self) {
+        // SAFETY: guaranteed by the caller; a mutex of the C library may be initialised by assignment.
+        unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
+    }
+}
+
+/// Registers a function that is called in each child that this process forks. It may only do what a signal handler may
+/// do. If there is no memory for the registration, the process continues without it.
+#[cfg(target_env = "gnu")]
+pub fn on_forked_child(handler: extern "C" fn()) {
+    use core::ffi::{c_int, c_void};
+    type Handler = Option<extern "C" fn()>;
+    unsafe extern "C" {
+        // The function that `pthread_atfork` of the GNU C library calls. `pthread_atfork` itself is in no shared
+        // library, and it needs a symbol of the compiler's start files, without which these libraries are linked.
+        fn __register_atfork(prepare: Handler, parent: Handler, child: Handler, dso: *mut c_void) -> c_int;
+    }
+    // SAFETY: the handler stays valid, since the libraries are linked so that they are never unloaded.
+    unsafe { __register_atfork(None, None, Some(handler), core::ptr::null_mut()) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+pub fn on_forked_child(handler: extern "C" fn()) {
+    // SAFETY: the handler stays valid, since the libraries are linked so that they are never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job_slot::Lock;
     use alloc::sync::Arc;
 
     #[test]

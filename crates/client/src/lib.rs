@@ -4,7 +4,7 @@
 //! with its own sockets and memory: it forbids `unsafe` and has no standard library, no clock and no socket.
 //!
 //! ```text
-//!   env ──► join ──► collectives ── own server ──► segments, arena    memory that the server shares
+//!   env ──► join ──► collectives ── own server ──► arena    memory that the server shares
 //!             │          │     └─── other server ► emulated           put, fence, get
 //!             ▼          ▼
 //!            link: requests out, answers in, and which answer belongs to which request
@@ -27,7 +27,6 @@ pub mod local;
 pub mod memory;
 pub mod number;
 pub mod requests;
-pub mod segments;
 
 pub use link::{Failure, Link};
 pub use wireup_wire::pmi::escape;

@@ -4,12 +4,12 @@
 // SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
 use crate::handles::{Array, Into};
-use crate::state::{JOB, Job, given, required};
+use crate::state::{JOB, Job, given};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::job::{Gathered, MAX_LEN};
-use wireup_capi::text;
+use wireup_capi::text::{self, required};
 use wireup_client::requests::{CollectiveKind, Id};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;

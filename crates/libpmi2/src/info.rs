@@ -1,8 +1,8 @@
 //! Attributes of the node and of the job.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::kvs::put_value;
-use crate::state::{JOB, Job, With, given, key};
+use crate::kvs::{key, put_value};
+use crate::state::{JOB, Job, With, given};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};

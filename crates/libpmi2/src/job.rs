@@ -1,11 +1,11 @@
 //! `PMI2_Init` to `PMI2_Finalize`, and the job's name.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::state::{self, JOB, TEXT_LEN_MAX, With, given, required};
+use crate::state::{self, JOB, With, given};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
-use wireup_capi::text;
+use wireup_capi::text::{self, TEXT_LEN_MAX, required};
 use wireup_client::escape::double;
 use wireup_wire::pmi::{Dialect, Request, encode_request};
 

@@ -1,12 +1,12 @@
 //! Put, fence, get.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::state::{JOB, given, key};
+use crate::state::{JOB, given};
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::text;
 use wireup_client::emulated::KEY_PREFIX;
-use wireup_wire::limits::{KVSNAME_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char) -> c_int {
@@ -57,6 +57,19 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         })?;
         if found { Ok(()) } else { Err(Code::OTHER) }
     }))
+}
+
+/// A key from C.
+///
+/// # Safety
+/// As [`text::bytes`].
+pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: guaranteed by the caller.
+    match unsafe { text::bytes(key) } {
+        None | Some(b"") => Err(Code::INVALID_KEY),
+        Some(key) if key.len() > KEY_LEN_MAX => Err(Code::INVALID_KEY_LENGTH),
+        Some(key) => Ok(key),
+    }
 }
 
 /// A value that can be put.

@@ -3,9 +3,10 @@
 
 use crate::extensions::finish;
 use crate::handles::{Handles, Into};
-use crate::state::{JOB, Job, given, required};
+use crate::state::{JOB, Job, given};
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
+use wireup_capi::text::required;
 use wireup_client::requests::Id;
 use wireup_wire::limits::VALUE_LEN_MAX;
 

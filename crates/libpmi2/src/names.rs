@@ -1,12 +1,12 @@
 //! Publishing and looking up names. Info keys are not sent, as in Slurm's library.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::state::{JOB, given, required};
+use crate::state::{JOB, given};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use wireup_capi::codes::{Code, returned};
 use wireup_capi::job::Wish;
-use wireup_capi::text;
+use wireup_capi::text::{self, required};
 
 #[derive(Clone, Copy)]
 enum Call {

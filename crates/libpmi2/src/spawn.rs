@@ -1,10 +1,10 @@
 //! `PMI2_Job_Spawn`, with Slurm's layout of info objects.
 
-use crate::state::{JOB, required};
+use crate::state::JOB;
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
-use wireup_capi::text;
+use wireup_capi::text::{self, required};
 use wireup_client::escape::double;
 use wireup_client::number;
 use wireup_wire::pmi::{Request, SpawnCommand, SpawnRequest};

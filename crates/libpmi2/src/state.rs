@@ -1,15 +1,12 @@
 //! The process's place in its job, and what C programs hold of it.
 
 use crate::handles::Handles;
-use core::ffi::c_char;
 use core::ops::{Deref, DerefMut};
+use wireup_capi::codes::Result;
 pub use wireup_capi::codes::given;
-use wireup_capi::codes::{Code, Result};
 use wireup_capi::job;
-use wireup_capi::job_slot::JobSlot;
-pub use wireup_capi::job_slot::With;
-use wireup_capi::text;
-use wireup_wire::limits::KEY_LEN_MAX;
+use wireup_capi::job::JobSlot;
+pub use wireup_capi::job::With;
 
 /// The job as this library sees it.
 pub struct Job {
@@ -54,33 +51,3 @@ pub fn finalize() -> Result {
     job.finish_all();
     JOB.leave(job.job.with)
 }
-
-/// A key from C.
-///
-/// # Safety
-/// As [`text::bytes`].
-pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
-    // SAFETY: guaranteed by the caller.
-    match unsafe { text::bytes(key) } {
-        None | Some(b"") => Err(Code::INVALID_KEY),
-        Some(key) if key.len() > KEY_LEN_MAX => Err(Code::INVALID_KEY_LENGTH),
-        Some(key) => Ok(key),
-    }
-}
-
-/// A text that must not be null.
-///
-/// # Safety
-/// As [`text::bytes`].
-pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
-    // SAFETY: guaranteed by the caller.
-    match unsafe { text::bytes(text) } {
-        None => Err(Code::INVALID_ARG),
-        Some(text) if text.len() > TEXT_LEN_MAX => Err(Code::INVALID_LENGTH),
-        Some(text) => Ok(text),
-    }
-}
-
-/// The longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's
-/// length.
-pub const TEXT_LEN_MAX: usize = 64 << 10;

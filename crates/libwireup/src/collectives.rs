@@ -2,8 +2,7 @@
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
-use crate::handles::{GroupHandle, Req, Sink, UNIQUE_ID_LEN, bytes, go_on, handle, room};
-use crate::rows::{Rows, total};
+use crate::handles::{GroupHandle, Req, Rows, Sink, UNIQUE_ID_LEN, bytes, go_on, handle, room};
 use crate::status::{Result, Status, returned};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -258,6 +257,11 @@ unsafe fn prefix(
         let (bytes, len) = numbers(from, to, count)?;
         start(group, Operation::Prefix { reduce, bytes, is_exclusive }, Sink::SomeBytes { to, len }, req)
     }
+}
+
+/// The total length of `count` rows of `len` bytes.
+pub fn total(len: usize, count: u32) -> Result<usize> {
+    len.checked_mul(count as usize).ok_or(Status::ARG)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
-//! The objects to which C programs hold pointers: contexts, groups, requests.
+//! The objects to which C programs hold pointers: contexts, groups, requests, rows.
 
 use crate::helper::Helper;
-use crate::rows::Rows;
 use crate::status::{Result, Status, status, words};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -83,6 +82,35 @@ pub enum Sink {
         len: *mut usize,
     },
     Group(*mut *mut GroupHandle),
+}
+
+/// `wu_rows` of `wireup.h`: values of different lengths, followed by the memory to which its pointers lead.
+#[repr(C)]
+pub struct Rows {
+    count: usize,
+    bytes: *const u8,
+    offsets: *const u64,
+    own: (Vec<u8>, Vec<u64>),
+}
+
+impl Rows {
+    pub fn new(rows: &[Vec<u8>]) -> *mut Rows {
+        let ends = rows.iter().scan(0, |end, row| {
+            *end += row.len() as u64;
+            Some(*end)
+        });
+        let own: (Vec<u8>, Vec<u64>) = (rows.concat(), core::iter::once(0).chain(ends).collect());
+        Box::into_raw(Box::new(Rows { count: rows.len(), bytes: own.0.as_ptr(), offsets: own.1.as_ptr(), own }))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_rows_release(rows: *mut Rows) {
+    if !rows.is_null() {
+        // SAFETY: the rows came from `Rows::new`, and the program does not use them afterwards.
+        let Rows { own, .. } = *unsafe { Box::from_raw(rows) };
+        drop(own);
+    }
 }
 
 impl Ctx {

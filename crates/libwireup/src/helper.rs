@@ -11,8 +11,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::Context;
-use wireup_capi::job_slot::Lock;
 use wireup_capi::net::{Epoll, Errno, Timer};
+use wireup_capi::thread::Lock;
 use wireup_capi::thread::Thread;
 
 /// The tokens of the descriptors that the thread waits for.

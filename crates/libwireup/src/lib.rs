@@ -4,8 +4,8 @@
 //! and handles all pointers that C passes. The functionality is in `wireup-bootstrap`, which Rust programs can use as
 //! well.
 //!
-//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `names` `counts`):
-//! each function checks its pointers, makes slices and calls `wireup-bootstrap`. `handles` defines the objects that C
+//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `addresses`): each
+//! function checks its pointers, makes slices and calls `wireup-bootstrap`. `handles` defines the objects that C
 //! programs hold, `helper` the thread that they may request.
 #![no_std]
 extern crate alloc;
@@ -14,14 +14,11 @@ extern crate std;
 
 mod addresses;
 mod collectives;
-mod counts;
 mod groups;
 mod handles;
 mod helper;
 mod messages;
-mod names;
 mod open;
 mod pairs;
 mod requests;
-mod rows;
 mod status;

@@ -11,10 +11,10 @@ use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
-use wireup_capi::job::Job;
-use wireup_capi::job_slot::{JobSlot, Lock, on_forked_child};
+use wireup_capi::job::{Job, JobSlot};
 use wireup_capi::secondary_client;
 use wireup_capi::start::has_launcher;
+use wireup_capi::thread::{Lock, on_forked_child};
 
 const API: u32 = 1;
 
@@ -235,4 +235,46 @@ pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
 pub unsafe extern "C" fn wu_flush(ctx: *mut Ctx, ms: c_int) -> c_int {
     // SAFETY: see the top of the file.
     returned(|| unsafe { handle(ctx)? }.with(|context| context.worker.flush(ms)))
+}
+
+/// Counters of what a process has done in the network of ranks.
+#[repr(C)]
+pub struct Counts {
+    struct_size: usize,
+    messages: u64,
+    bytes: u64,
+    rounds: u64,
+    questions: u64,
+    connections: u64,
+    addresses: u64,
+    address_len: u64,
+    closing: u64,
+    closed: u64,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int {
+    // SAFETY: see the top of the file; only fields that lie within the caller's struct are written.
+    returned(|| unsafe {
+        let now = handle(ctx)?.look(|context| context.worker.counts())?;
+        if counts.is_null() {
+            return Err(Status::ARG);
+        }
+        let size = (*counts).struct_size;
+        let fields: [(usize, u64); 9] = [
+            (offset_of!(Counts, messages), now.messages),
+            (offset_of!(Counts, bytes), now.bytes),
+            (offset_of!(Counts, rounds), now.groups.rounds),
+            (offset_of!(Counts, questions), now.groups.questions),
+            (offset_of!(Counts, connections), now.connections as u64),
+            (offset_of!(Counts, addresses), now.addresses as u64),
+            (offset_of!(Counts, address_len), now.address_len as u64),
+            (offset_of!(Counts, closing), now.closing as u64),
+            (offset_of!(Counts, closed), now.closed),
+        ];
+        for (at, value) in fields.into_iter().filter(|(at, _)| at + size_of::<u64>() <= size) {
+            counts.cast::<u8>().add(at).cast::<u64>().write(value);
+        }
+        Ok(())
+    })
 }

@@ -161,7 +161,8 @@ impl Agent {
     /// Handles the frames in bytes that were received on a link.
     fn on_bytes(&mut self, link: LinkId, mut bytes: Bytes) {
         let problem = loop {
-            let handled = match self.session.cx.links.next_frame(link, &mut bytes) {
+            let Some(reader) = self.session.cx.links.reader(link) else { break None };
+            let handled = match reader.next(&mut bytes) {
                 Ok(Some(frame)) => self.on_frame(link, frame).map_err(|error| error.to_string()),
                 Ok(None) => break None,
                 Err(error) => Err(error.to_string()),

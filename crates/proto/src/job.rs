@@ -43,7 +43,7 @@ use std::sync::Arc;
 use stdio::{Sink, Stdio};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::frame::{DownFrame, Frame, UpFrame};
-use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::Down;
 use wireup_wire::peer::{Cause, Done, Ended, MissingAgent, Note, RankError, SpawnError};
@@ -179,7 +179,10 @@ impl Job {
 impl JobParts {
     /// Performs the actions that are due after all parts have handled an input. Returns whether the job has ended here.
     fn after_input(&mut self, cx: &mut Cx<'_>) -> bool {
-        self.serve(cx, RankService::resume);
+        while let Some(client) = self.service.resumed.pop_front() {
+            self.on_client_bytes(cx, client, &[]);
+        }
+        self.follow_service(cx);
         if self.ends.failure.is_none() {
             self.service.check_broken(cx);
         }
@@ -200,10 +203,15 @@ impl JobParts {
         is_over
     }
 
-    /// Lets the service of this node's ranks act, and then performs the actions that the service has requested of the
-    /// job.
+    /// Lets the service of this node's ranks act, and then does what it asks for.
     pub fn serve<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut RankService, &mut Cx<'_>) -> T) -> T {
         let result = act(&mut self.service, cx);
+        self.follow_service(cx);
+        result
+    }
+
+    /// Performs the actions that the service of this node's ranks has requested of the job.
+    fn follow_service(&mut self, cx: &mut Cx<'_>) {
         for asked in std::mem::take(&mut self.service.asked) {
             match asked {
                 AskedOfJob::Log { local, stream, bytes } => self.stdio.on_bytes(cx, local, stream, &bytes),
@@ -214,7 +222,15 @@ impl JobParts {
                 AskedOfJob::DropRanks => self.drop_deferred(cx),
             }
         }
-        result
+    }
+
+    /// Handles the requests of a client: those in `bytes`, and earlier ones that had to wait.
+    fn on_client_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) {
+        let mut asked = self.service.pmi.on_bytes(cx, client, bytes);
+        while let Some(one) = asked {
+            self.service.on_pmi_asked(cx, client.local, one);
+            asked = self.service.pmi.on_bytes(cx, client, &[]);
+        }
     }
 
     /// Lets the PMIx service act, if the job offers PMIx.
@@ -248,7 +264,8 @@ impl JobParts {
                 self.service.pmi.on_joined(cx, client);
             }
             JobEvent::ClientBytes { client, bytes } => {
-                self.serve(cx, |service, cx| service.on_client_bytes(cx, client, &bytes));
+                self.on_client_bytes(cx, client, &bytes);
+                self.follow_service(cx);
             }
             JobEvent::ClientGone { client } => self.service.on_client_gone(cx, client),
             JobEvent::RanksListen { result: Ok(address) } => {

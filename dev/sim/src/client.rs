@@ -5,12 +5,11 @@
 use crate::memory::Shared;
 use bytes::Bytes;
 use wireup_client::arena::Values;
-use wireup_client::collectives::Collectives;
+use wireup_client::collectives::{Collectives, Update};
 use wireup_client::env::{Contact, Env};
 use wireup_client::join::Join;
 use wireup_client::link;
 use wireup_client::requests::{CollectiveKind, Id, Stage};
-use wireup_client::segments::Update;
 use wireup_client::{Failure, Link};
 use wireup_proto::io::{RankPlan, SpawnPlan};
 use wireup_wire::pmi::{Command, Dialect, Reply, Request};

@@ -16,7 +16,7 @@ use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcas
 use wireup_group::in_memory::{Ranks, Wrong};
 use wireup_group::reduce::{Number, Op, Reduce};
 use wireup_group::{
-    Algorithm, Context, Counts, Done, Failure, Groups, Link, Malformed, Peer, Request, Shape, Step, WORLD, message_len,
+    Algorithm, Context, Counts, Done, Failure, Groups, Malformed, Peer, Request, Shape, Step, WORLD, message_len,
 };
 
 /// Length of the address of a rank whose host has one IPv4 address (bytes).

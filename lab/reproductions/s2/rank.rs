@@ -7,8 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
-use wireup_capi::job::Job;
-use wireup_capi::job_slot::JobSlot;
+use wireup_capi::job::{Job, JobSlot};
 use wireup_capi::net::now_ns;
 use wireup_os::process::raise_open_files;
 

@@ -5,7 +5,7 @@ use super::{Job, value};
 use crate::clique::place;
 use crate::codes::{Code, Result};
 use crate::mapping::MappedBytes;
-use crate::socket::variable;
+use crate::text::variable;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_client::link::Answer;

@@ -4,7 +4,7 @@
 //! has exited, because the peer's host then answers "port unreachable".
 
 use super::{Descriptor, Raw, Result, bound_port, checked, option, socket};
-use crate::socket::errno;
+use crate::server::errno;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

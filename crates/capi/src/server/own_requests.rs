@@ -112,7 +112,7 @@ fn whole(gathered: link::Gathered<Shared>) -> Result<Gather> {
 mod tests {
     use super::*;
     use crate::job::Job;
-    use crate::job_slot::With;
+    use crate::job::With;
     use crate::scripted::pair;
     use std::vec;
 

@@ -5,6 +5,9 @@ use crate::scripted::{counted, pair, sealed};
 use core::ffi::c_int;
 use std::format;
 use std::io::Read;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::string::String;
 use std::thread;
 use wireup_client::link::Completion;
@@ -177,4 +180,66 @@ fn completions_are_read_while_requests_are_written() {
         assert_eq!(wait_over(&mut server).unwrap().id, id);
     }
     drop(peer.join().expect("the peer"));
+}
+
+fn read_once(socket: Socket) -> Result<Vec<u8>, Gone> {
+    let mut bytes = Vec::new();
+    socket.read(&mut |part| bytes.extend_from_slice(part)).map(|()| bytes)
+}
+
+#[test]
+fn bytes_arrive_and_a_closed_peer_is_noticed() {
+    let mut pair = [0; 2];
+    // SAFETY: two descriptors are written.
+    assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) }, 0);
+    let (here, there) = (Socket::inherited(pair[0]), Socket::inherited(pair[1]));
+    assert!(!there.is_readable());
+    here.write_all(b"hello").unwrap();
+    assert!(there.is_readable());
+    assert_eq!(read_once(there), Ok(b"hello".to_vec()));
+    here.close();
+    assert_eq!(read_once(there), Err(Gone));
+    assert_eq!(there.write_some(b"x"), Err(Gone));
+    assert_eq!(there.write_all(b"x"), Err(Gone));
+    there.close();
+    assert_eq!(there.write_all(b"x"), Err(Gone));
+}
+
+#[test]
+fn only_a_connected_stream_socket_is_accepted_as_a_server() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let named = |fd: &dyn AsRawFd| Socket::named(fd.as_raw_fd());
+    assert_eq!(named(&here), Ok(Socket(here.as_raw_fd())));
+    assert_eq!(named(&UnixDatagram::pair().unwrap().0), Err(Gone));
+    assert_eq!(named(&TcpListener::bind("127.0.0.1:0").unwrap()), Err(Gone));
+    assert_eq!(named(&std::fs::File::open("/dev/null").unwrap()), Err(Gone));
+    assert_eq!(Socket::named(-1), Err(Gone));
+    drop(there);
+}
+
+#[test]
+fn our_own_server_is_known_by_its_name() {
+    for (name, is_ours) in [(&SERVER_NAME[..], true), (b"\0wireup", false), (b"\0another1", false)] {
+        let (here, there) = UnixStream::pair().unwrap();
+        assert!(!Socket::named(here.as_raw_fd()).unwrap().is_of_our_server());
+        let name = [name, &std::process::id().to_ne_bytes()].concat();
+        let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+        address.sun_path.iter_mut().zip(&name).for_each(|(to, from)| *to = *from as libc::c_char);
+        let len = (size_of::<libc::sa_family_t>() + name.len()) as libc::socklen_t;
+        // SAFETY: pointer and length are those of the address.
+        assert_eq!(unsafe { libc::bind(there.as_raw_fd(), (&raw const address).cast(), len) }, 0);
+        assert_eq!(Socket::named(here.as_raw_fd()).unwrap().is_of_our_server(), is_ours, "{name:?}");
+    }
+}
+
+#[test]
+fn a_file_is_neither_written_nor_closed() {
+    let path = std::env::temp_dir().join(std::format!("wireup-capi-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    let socket = Socket(file.as_raw_fd());
+    assert_eq!(socket.write_some(b"cmd=init\n"), Err(Gone));
+    assert_eq!(socket.write_all(b"cmd=abort\n"), Err(Gone));
+    socket.close();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    std::fs::remove_file(path).unwrap();
 }

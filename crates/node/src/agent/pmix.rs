@@ -116,9 +116,8 @@ impl PmixServer {
     }
 
     pub fn send(&mut self, bytes: Bytes, reactor: &Reactor) {
-        if !self.out.write_now(bytes, Vec::new()) {
-            self.flush(reactor);
-        }
+        self.out.push(bytes);
+        self.flush(reactor);
     }
 
     pub fn flush(&mut self, reactor: &Reactor) {

@@ -35,7 +35,7 @@ pub struct RankService {
     stalls: Stalls,
     /// Clients whose pending requests can be handled now, since what those waited for has arrived. Clients are resumed
     /// one after another: nested calls would use stack for each client, of which there may be thousands.
-    resumed: VecDeque<Client>,
+    pub resumed: VecDeque<Client>,
     /// What the job must do when the service returns.
     pub asked: Vec<AskedOfJob>,
 }
@@ -55,23 +55,8 @@ impl RankService {
         }
     }
 
-    /// Handles the pending requests of the clients in `resumed`.
-    pub fn resume(&mut self, cx: &mut Cx<'_>) {
-        while let Some(client) = self.resumed.pop_front() {
-            self.on_client_bytes(cx, client, &[]);
-        }
-    }
-
-    /// Handles the requests of a client: those in `bytes`, and earlier ones that had to wait.
-    pub fn on_client_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) {
-        let mut asked = self.pmi.on_bytes(cx, client, bytes);
-        while let Some(one) = asked {
-            self.on_pmi_asked(cx, client.local, one);
-            asked = self.pmi.on_bytes(cx, client, &[]);
-        }
-    }
-
-    fn on_pmi_asked(&mut self, cx: &mut Cx<'_>, local: LocalRank, asked: pmi_server::Asked) {
+    /// Does what a request of a PMI client needs of other parts of the job.
+    pub fn on_pmi_asked(&mut self, cx: &mut Cx<'_>, local: LocalRank, asked: pmi_server::Asked) {
         match asked {
             pmi_server::Asked::Initialised => cx.common.ranks.on_connected(cx.agent.now, local, false),
             pmi_server::Asked::MeetsNode => {

@@ -9,10 +9,9 @@ use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::Outbox;
 use crate::policy::Policy;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, FrameError, FrameReader};
+use wireup_wire::frame::{Frame, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, PeerError};
@@ -102,12 +101,9 @@ impl Links {
         self.open.get(&link).map(|open| open.peer)
     }
 
-    /// The next whole frame of `chunk` on `link`; an unknown link has none.
-    pub fn next_frame(&mut self, link: LinkId, chunk: &mut Bytes) -> Result<Option<Frame>, FrameError> {
-        match self.open.get_mut(&link) {
-            Some(open) => open.reader.next(chunk),
-            None => Ok(None),
-        }
+    /// The reader of the frames on `link`; `None`: the link is unknown.
+    pub fn reader(&mut self, link: LinkId) -> Option<&mut FrameReader> {
+        self.open.get_mut(&link).map(|open| &mut open.reader)
     }
 
     /// Sends a frame to the parent, now or when it is linked. At the root of a standing session: to the launcher of the

@@ -20,7 +20,7 @@ use crate::plan::app_of;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_wire::blob::PAIR_OVERHEAD;
+use wireup_wire::blob::{self, PAIR_OVERHEAD};
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
@@ -282,7 +282,10 @@ impl Line {
             link.answer_waiting(cx, tables);
             let Some(envelope) = reader.next()? else { return Ok(None) };
             let dialect = link.client.dialect;
-            let asked = link.on_request(cx, tables, &envelope);
+            let asked = link.on_request(cx, tables, &envelope).unwrap_or_else(|problem| {
+                link.client.answer(tables, &envelope, &Reply::Failed { message: &problem });
+                None
+            });
             if link.client.dialect != dialect {
                 reader.switch_to_pmi2();
             }
@@ -303,14 +306,10 @@ impl Line {
 
 impl PmiLink {
     /// Answers a request, or records it to be answered later. Returns what the request needs of other parts of the job.
-    pub(super) fn on_request(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
-        self.handle(cx, t, envelope).unwrap_or_else(|problem| {
-            self.client.answer(t, envelope, &Reply::Failed { message: &problem });
-            None
-        })
-    }
-
-    fn handle(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Handled {
+    ///
+    /// # Errors
+    /// Why the request is refused.
+    fn on_request(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Handled {
         // Requests about the whole rank are refused to a secondary client.
         if self.client.id.is_secondary() && !is_offered(&envelope.request) {
             return Err("not_offered_to_further_libraries".into());
@@ -459,7 +458,7 @@ impl PmiLink {
         }
         let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
         let key = stored(self.client.dialect, key, &mut key_room);
-        t.kvs.put(key, stored(self.client.dialect, value, &mut value_room));
+        blob::push(&mut t.kvs.pending, key, stored(self.client.dialect, value, &mut value_room));
         self.has_put = true;
         Ok(())
     }

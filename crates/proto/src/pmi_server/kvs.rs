@@ -46,7 +46,7 @@ const PENDING_KEPT_BYTES: usize = 256 << 10;
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 pub struct Kvs {
-    /// Pairs put since the last fence, packed.
+    /// Pairs put since the last fence, packed: each put is added by [`blob::push`].
     pub pending: Vec<u8>,
     /// Identifies the content of `pending`: marks of other generations are invalid.
     generation: u64,
@@ -122,10 +122,6 @@ impl Kvs {
             kvs.version = 1;
         }
         kvs
-    }
-
-    pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        blob::push(&mut self.pending, key, value);
     }
 
     /// Removes and returns the pairs that were put since the last call.

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{MissingAgent, Note};
 use wireup_wire::route::Point;
-use wireup_wire::talk::{Control, SessionDown, SessionUp};
+use wireup_wire::talk::{SessionDown, SessionUp};
 
 #[derive(Default)]
 pub struct Agreement {

@@ -15,14 +15,12 @@
 //! Cost: one copy of the bytes into the reader's buffer; any request except spawn is read from there without
 //! allocation.
 
-mod encode;
+mod codec;
 mod error;
 pub mod escape;
 mod framing;
 mod macros;
 mod pairs;
-mod read;
-mod reply_fields;
 #[cfg(test)]
 mod round_trips;
 mod spawn;
@@ -32,10 +30,12 @@ pub mod table;
 mod tests;
 mod value;
 
-pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_request, encode_unknown};
+pub use codec::{
+    Envelope, NotInDialect, ReplyReader, RequestReader, encode_barrier_refusal, encode_reply, encode_request,
+    encode_unknown,
+};
 pub use error::{Excerpt, PmiError, Problem};
-pub use read::{Envelope, ReplyReader, RequestReader};
-pub use reply_fields::ReplyFields;
+pub use pairs::ReplyFields;
 pub use spawn_request::{AddedHost, HostFiles, SpawnCommand, SpawnInfo, SpawnLayout, SpawnRequest, Unfit};
 pub use table::{Command, Reply, ReplyKind, Request};
 pub use value::Raw;

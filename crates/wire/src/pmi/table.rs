@@ -13,8 +13,7 @@
 use super::Dialect;
 use super::error::Problem;
 use super::macros::{commands, default_text, field_names, replies};
-use super::pairs::Pairs;
-use super::reply_fields::ReplyFields;
+use super::pairs::{Pairs, ReplyFields};
 use super::spawn_request::SpawnRequest;
 use super::value::{FieldName, MessageWriter, Raw, Value};
 use alloc::vec::Vec;

@@ -16,8 +16,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use wireup_capi::job::Job;
-use wireup_capi::job_slot::JobSlot;
+use wireup_capi::job::{Job, JobSlot};
 use wireup_node::agent::link_config::LinkConfig;
 use wireup_node::agent::link_end::LinkEnd;
 use wireup_node::agent::transports::Offer;

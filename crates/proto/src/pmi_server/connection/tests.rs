@@ -36,6 +36,11 @@ fn line() -> Line {
     Line::new(CLIENT, Rank(5), 2)
 }
 
+/// A message of PMI-2.
+fn framed(body: &str) -> String {
+    format!("{:>6}{body}", body.len())
+}
+
 impl Default for Bench {
     fn default() -> Self {
         let mut facts = Facts::for_test(2, 4, 1);
@@ -56,6 +61,23 @@ impl Default for Bench {
 }
 
 impl Bench {
+    /// After init in PMI-1.
+    fn pmi1() -> Bench {
+        let mut bench = Bench::default();
+        bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+        bench.asked.clear();
+        bench
+    }
+
+    /// After both inits of PMI-2; and the answer to the second.
+    fn pmi2() -> (Bench, String) {
+        let mut bench = Bench::default();
+        bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+        let answer = bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+        bench.asked.clear();
+        (bench, answer)
+    }
+
     fn request(&mut self, request: &str) -> String {
         let Bench { line, tables, facts, asked, .. } = self;
         let mut bytes = request.as_bytes();
@@ -144,9 +166,7 @@ fn pmi1_from_init_to_finalize() {
 /// The ranks of one job may have libraries of either dialect.
 #[test]
 fn each_dialect_reads_what_the_other_has_written() {
-    let framed = |body: &str| format!("{:>6}{body}", body.len());
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    let mut bench = Bench::pmi1();
     bench.request("cmd=put kvsname=job-1 key=one value=a;b=c\n");
     bench.request("cmd=barrier_in\n");
     bench.fence();
@@ -171,7 +191,6 @@ fn each_dialect_reads_what_the_other_has_written() {
 
 #[test]
 fn pmi2_with_node_attributes() {
-    let framed = |body: &str| format!("{:>6}{body}", body.len());
     let mut bench = Bench::default();
     let greeting = bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     assert_eq!(greeting, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n");
@@ -213,10 +232,8 @@ fn invalid_requests_are_refused_and_the_link_continues() {
 
 #[test]
 fn our_own_clients_map_only_new_segments() {
-    let framed = |body: &str| format!("{:>6}{body}", body.len());
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
-    assert!(bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
+    let (mut bench, full) = Bench::pmi2();
+    assert!(full.contains("wireup=1;"), "{full}");
     let none = bench.request(&framed("cmd=wireup-kvs-map;have=;"));
     assert!(none.ends_with("rc=0;keep=0;") && bench.named.is_empty(), "{none}");
     for (round, have, answer) in [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")] {
@@ -237,8 +254,7 @@ fn our_own_clients_map_only_new_segments() {
 
 #[test]
 fn unreadable_pairs_end_the_job() {
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    let mut bench = Bench::pmi1();
     bench.tables.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")]).unwrap();
     assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
     assert!(matches!(bench.endings[..], [Ending::Fail(_)]), "{:?}", bench.endings);
@@ -255,9 +271,7 @@ fn invalid_framing_ends_the_link() {
 
 #[test]
 fn requests_about_names_go_to_the_root_and_later_requests_wait() {
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.asked.clear();
+    let mut bench = Bench::pmi1();
     let name = |name: &'static str| Bytes::from_static(name.as_bytes());
     let item = |text: &'static str| Item { name: name("svc"), value: Value::Text(name(text)) };
     let found = |item| Answer::Found(vec![Found { nspace: "job-2".into(), rank: Rank(0), item }]);
@@ -313,11 +327,7 @@ fn requests_about_names_go_to_the_root_and_later_requests_wait() {
 
 #[test]
 fn addresses_and_questions_are_checked() {
-    let framed = |body: &str| format!("{:>6}{body}", body.len());
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
-    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
-    bench.asked.clear();
+    let (mut bench, _) = Bench::pmi2();
     let set = "cmd=wireup-address-set;name=net;value=a;;b;";
     assert_eq!(bench.request(&framed(set)), framed("cmd=wireup-address-set-response;rc=0;"));
     let long = format!("cmd=wireup-address-set;name=net;value={};", "x".repeat(VALUE_LEN_MAX + 1));
@@ -338,11 +348,7 @@ fn addresses_and_questions_are_checked() {
 
 #[test]
 fn names_in_pmi2_are_escaped() {
-    let framed = |body: &str| format!("{:>6}{body}", body.len());
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
-    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
-    bench.asked.clear();
+    let (mut bench, _) = Bench::pmi2();
     assert_eq!(bench.request(&framed("cmd=name-publish;name=a b;;c;port=x;;y;thrid=0x7;infokeycount=0;")), "");
     let item = Item { name: "a b;c".into(), value: Value::Text("x;y".into()) };
     let publish = Ask::Publish { items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
@@ -362,15 +368,12 @@ fn names_in_pmi2_are_escaped() {
 
 #[test]
 fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
-    let framed = |body: &str| format!("{:>6}{body}", body.len());
     let asked = |bench: &mut Bench| match bench.asked_name() {
         Ask::Spawn(request) => (request.commands[0].args.clone(), request.preput),
         other => panic!("{other:?}"),
     };
     let job = NewJob { nspace: "job-2".into(), ranks: 2 };
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.asked.clear();
+    let mut bench = Bench::pmi1();
     let block = "mcmd=spawn\nnprocs=2\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=1\narg1=x;y\npreput_num=1\n\
                  preput_key_0=k\npreput_val_0=v;w\ninfo_num=0\nendcmd\n";
     assert_eq!(bench.request(block), "");
@@ -378,11 +381,8 @@ fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
     assert_eq!(bench.request("cmd=get_maxes\n"), "", "it waits too");
     assert_eq!(bench.named(Answer::Spawned(job.clone())), "cmd=spawn_result rc=0 errcodes=0,0\n");
 
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
-    let init = bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
-    assert!(init.contains("spawner-jobid=job-0;"), "{init}");
-    bench.asked.clear();
+    let (mut bench, full) = Bench::pmi2();
+    assert!(full.contains("spawner-jobid=job-0;"), "{full}");
     let body = "cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;;w;subcmd=a;maxprocs=2;argc=1;argv0=x;;y;";
     assert_eq!(bench.request(&framed(body)), "");
     assert_eq!(asked(&mut bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
@@ -392,9 +392,7 @@ fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
 
 #[test]
 fn a_rank_that_reads_what_was_left_for_it_is_about_to_meet_its_family() {
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.asked.clear();
+    let mut bench = Bench::pmi1();
     bench.request("cmd=get kvsname=job-1 key=other\n");
     assert_eq!(bench.acts, []);
     bench.request("cmd=get kvsname=job-1 key=left\n");
@@ -403,9 +401,7 @@ fn a_rank_that_reads_what_was_left_for_it_is_about_to_meet_its_family() {
 
 #[test]
 fn a_request_for_processes_that_cannot_be_fulfilled_is_refused() {
-    let mut bench = Bench::default();
-    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.asked.clear();
+    let mut bench = Bench::pmi1();
     let block = |ranks| {
         format!(
             "mcmd=spawn\nnprocs={ranks}\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\n\

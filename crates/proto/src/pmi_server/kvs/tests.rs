@@ -3,6 +3,12 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_wire::ids::JobId;
 
+impl Kvs {
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        blob::push(&mut self.pending, key, value);
+    }
+}
+
 /// An operation of a job on its kvs.
 #[derive(Clone, Debug)]
 enum Step {
