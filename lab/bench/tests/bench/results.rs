@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use wireup_e2e::executables;
+use wireup_e2e::folders;
 
 pub struct Results(pub PathBuf);
 
@@ -22,7 +22,7 @@ impl Results {
     /// A script that is used as a remote shell and runs its command on this machine.
     pub fn shell(&self, script: &str) -> String {
         let path = self.0.join("rsh");
-        executables::write(&path, &format!("#!/bin/sh\n{script}\n"), 0o700);
+        folders::write_program(&path, &format!("#!/bin/sh\n{script}\n"), 0o700);
         path.display().to_string()
     }
 
