@@ -1,5 +1,5 @@
-//! Upcalls of single ranks: they connect, finalize or abort, have text shown, control the job, and register for events or
-//! raise them.
+//! Upcalls of single ranks: they connect, finalize or abort, have text shown, control the job, and register for events
+//! or raise them.
 
 use crate::infos::Infos;
 use crate::outbox::DATA_LEN_MAX;
