@@ -1,11 +1,12 @@
 //! `wireup advise`: finds hosts, ranks and the way agents are started as `wireup run` does, estimates the times of
 //! reading and of staging the program's files, then runs `wireup-simulate advise`.
 
+use crate::environment::Reached;
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::{Parsed, Stage};
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::table as flag;
-use crate::{external, show, stage};
+use crate::{external, stage};
 use std::ffi::{OsStr, OsString};
 use wireup_flags::{Command, Flag, Given, Line, Section, Words};
 
@@ -90,10 +91,10 @@ fn arguments(resolved: &Resolved) -> Vec<String> {
 
 /// How agents are started, as `wireup-simulate` calls it.
 pub fn start(resolved: &Resolved) -> &'static str {
-    match (show::is_remote(resolved), resolved.session.remote_shell.start_method().by_step()) {
-        (false, _) => "local",
-        (true, true) => "srun",
-        (true, false) => "ssh",
+    match resolved.reached {
+        Reached::ThisMachine => "local",
+        Reached::ByStep => "srun",
+        Reached::Elsewhere => "ssh",
     }
 }
 

@@ -62,10 +62,9 @@ fn see_also(page: ManPage, name: &str) -> ManPage {
     page.section("See also").prose(&names.map(|name| format!("{name}(1)")).collect::<Vec<_>>().join(", "))
 }
 
-/// `wireup complete`: called by the completion scripts of bash, zsh and fish (`complete/`) for the candidates of a word.
-///
-/// Its arguments are the words after `wireup`, the last one unfinished. It prints a candidate a line, with a tab and
-/// its meaning, or one line that says what the shell itself is to complete: `:program`, `:files`, `:folders` or
+/// `wireup complete`, which the completion scripts of bash, zsh and fish (`complete/`) call for the candidates of a
+/// word. Its arguments are the words after `wireup`, the last one unfinished. It prints a candidate a line, with a tab
+/// and its meaning, or one line that says what the shell itself is to complete: `:program`, `:files`, `:folders` or
 /// `:nothing`.
 pub fn complete(words: impl Iterator<Item = OsString>) -> u8 {
     out::print(&answer(words.collect()));

@@ -1,5 +1,6 @@
 //! `wireup run`: from the typed words to the exit code.
 
+use crate::environment::Reached;
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::{self, Parsed, Stage};
 use crate::flags::rankfile;
@@ -240,7 +241,7 @@ fn announce(resolved: &Resolved) -> Result<bool, String> {
 
 /// The warning that ranks to be bound outnumber the cores or cpus of this machine, on which all of them run.
 fn shared_places(resolved: &Resolved) -> Option<String> {
-    let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.start_method().same_machine;
+    let is_here = resolved.reached == Reached::ThisMachine;
     let binding = &resolved.job.options.binding;
     let (name, noun, object, count) = match binding.to {
         _ if resolved.in_session || !is_here || resolved.flags.bind.overload => return None,

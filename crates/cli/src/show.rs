@@ -1,5 +1,6 @@
 //! The map of a job and the choices made for it, as text; the map and the results (`--json`) as JSON.
 
+use crate::environment::Reached;
 use crate::flags::chosen::is_of_flags;
 use crate::flags::mapping::{MapBy, name_of};
 use crate::flags::parsed::Start;
@@ -126,8 +127,8 @@ pub fn choices(resolved: &Resolved) -> Vec<String> {
 }
 
 /// Whether agents are reached by a remote shell.
-pub fn is_remote(resolved: &Resolved) -> bool {
-    resolved.session.agents.len() > 1 && !resolved.session.remote_shell.start_method().same_machine
+fn is_remote(resolved: &Resolved) -> bool {
+    resolved.reached != Reached::ThisMachine
 }
 
 /// The number of nodes, with their names if they are other machines.

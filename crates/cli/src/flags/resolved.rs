@@ -39,6 +39,8 @@ pub struct Resolved {
     /// The node of each rank of the job.
     pub mapping: Mapping,
     pub session: SessionSpec,
+    /// Where the agents run.
+    pub reached: Reached,
     /// Whether the session is a standing one, which outlives the job.
     pub in_session: bool,
     /// The cpus of this machine that ranks may use.
@@ -158,12 +160,12 @@ pub fn resolve_in(
         }
     };
     let starter = session.remote_shell.start_method();
-    let local = layout.is_alone() || starter.same_machine;
-    let reached = match (local, starter.by_step()) {
-        (true, _) => Reached::ThisMachine,
-        (false, true) => Reached::ByStep,
-        (false, false) => Reached::Elsewhere,
+    let reached = match starter.by_step() {
+        _ if layout.agents.len() == 1 || starter.same_machine => Reached::ThisMachine,
+        true => Reached::ByStep,
+        false => Reached::Elsewhere,
     };
+    let local = reached == Reached::ThisMachine;
     check_ports(&flags, &layout, &mapping, local)?;
     if flags.output.directory.is_some() && flags.output.files.iter().any(Option::is_some) {
         return Err("--output-dir contradicts --output-files and --error-files; leave one of them out".into());
@@ -227,6 +229,7 @@ pub fn resolve_in(
             spawned: None,
             options,
         },
+        reached,
         in_session,
         machine: surroundings.machine,
         isolates: false,
@@ -356,13 +359,14 @@ fn place_ranks(
             layout
         }
         (Some(hosts), None) => Layout::of_hosts(hosts, &surroundings.host),
-        (None, None) => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
+        (None, None) => Layout::of_this_machine(parsed.virtual_nodes, &surroundings.host),
     };
     Ok(Seating { layout, ranks, blocks, mapping })
 }
 
 /// The request for nodes to the session's root, which knows all jobs: for a number of nodes, or for nodes until their
-/// slots suffice. The ranks are then placed on these as on hosts that the user has named. `None`: the user has said which nodes, or all get equally many ranks.
+/// slots suffice. The ranks are then placed on these as on hosts that the user has named. `None`: the user has said
+/// which nodes, or all get equally many ranks.
 pub fn seat_request(
     parsed: &Parsed,
     surroundings: &Surroundings,

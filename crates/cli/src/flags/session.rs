@@ -34,7 +34,7 @@ pub struct Layout {
 
 impl Layout {
     /// The layout of a job on this machine, or on the given number of virtual nodes of it.
-    pub fn surroundings(virtual_nodes: Option<u32>, own: &str) -> Layout {
+    pub fn of_this_machine(virtual_nodes: Option<u32>, own: &str) -> Layout {
         let nodes: Vec<NodeSpec> = match virtual_nodes {
             None => vec![NodeSpec { agent: AgentId(0), name: own.to_owned(), shared: false }],
             Some(count) => (0..count)
@@ -67,11 +67,6 @@ impl Layout {
         };
         let nodes = (0..mapping.job_size()).filter_map(node).collect();
         Layout { agents: agents.into(), nodes }
-    }
-
-    /// Whether there is only the launcher's own agent.
-    pub fn is_alone(&self) -> bool {
-        self.agents.len() == 1
     }
 }
 
@@ -143,7 +138,7 @@ pub fn standing(parsed: &Parsed, surroundings: &Surroundings, name: &str) -> Res
     }
     let layout = match &hosts {
         Some(hosts) => Layout::of_hosts(hosts, &surroundings.host),
-        None => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
+        None => Layout::of_this_machine(parsed.virtual_nodes, &surroundings.host),
     };
     let reach = Reach::choose(hosts.is_some(), step, start(parsed, hosts.is_some())?);
     let spec = of_job(parsed, surroundings, reach, &layout, name.to_owned())?;

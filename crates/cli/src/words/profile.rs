@@ -1,8 +1,8 @@
 //! Where the time of a job's startup went: a nested table made from the time stamps of all agents.
 //!
 //! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different
-//! nodes overlap; [`phase_table`] makes them add up. `from` is the time since the launcher's start. All stamps are on the
-//! launcher's clock. A phase that did not happen (no PMI, one agent) has no row.
+//! nodes overlap; [`phase_table`] makes them add up. `from` is the time since the launcher's start. All stamps are on
+//! the launcher's clock. A phase that did not happen (no PMI, one agent) has no row.
 
 use super::count;
 use wireup_node::launcher::Stamps;
@@ -354,7 +354,7 @@ ranks
                 let sum: u64 = parts.iter().map(|part| part.adds_ns).sum();
                 prop_assert!(parts.is_empty() || sum == parent.took_ns, "{}", phase_table(&row));
                 for part in parts {
-                    prop_assert!(part.adds_ns <= part.took_ns && part.took_ns <= parent.took_ns, "{}", phase_table(&row));
+                    prop_assert!(part.adds_ns <= part.took_ns && part.took_ns <= parent.took_ns, "{row:?}");
                 }
             }
         }
