@@ -1,5 +1,5 @@
-//! Collectives built from allgathers and fences of the job's server, and the groups for which wireup's agents carry them
-//! out; other servers carry them out only for the whole job.
+//! Collectives built from allgathers and fences of the job's server, and the groups for which wireup's agents carry
+//! them out; other servers carry them out only for the whole job.
 //!
 //! Servers other than wireup's allow no zero bytes in values, so contents are encoded by COBS, which adds a byte for
 //! each 254. Each operation is one exchange, from whose values every rank computes its own result; the ranks of a node

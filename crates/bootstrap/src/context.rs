@@ -15,7 +15,7 @@ use wireup_capi::codes::Code;
 use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_capi::net::host_number;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
-use wireup_group::{Algorithm, Done, Groups, derived};
+use wireup_group::{Algorithm, Context as GroupContext, Done, Groups, derived};
 use wireup_wire::pmi::Request as PmiRequest;
 use wireup_wire::values;
 
@@ -37,7 +37,7 @@ pub struct Group {
 
 impl Group {
     /// The group's context, if the agents carry out its collectives.
-    fn agents_context(self) -> Option<wireup_group::Context> {
+    fn agents_context(self) -> Option<GroupContext> {
         if let GroupKind::Agents(context) = self.kind { Some(context) } else { None }
     }
 }
@@ -48,9 +48,9 @@ enum GroupKind {
     Job,
     /// The whole job; the ranks carry out the collectives.
     World,
-    Peers(wireup_group::Context),
+    Peers(GroupContext),
     /// A group whose collectives the agents carry out; other operations use the ranks' network.
-    Agents(wireup_group::Context),
+    Agents(GroupContext),
 }
 
 /// Starts requests and returns their results; `worker` makes progress on them.
@@ -97,7 +97,7 @@ impl Context {
     }
 
     /// The context of the group of all ranks, if the server knows it as a group.
-    fn whole(&self) -> Option<wireup_group::Context> {
+    fn whole(&self) -> Option<GroupContext> {
         let job = &self.worker.job;
         let is_part = self.worker.is_secondary() && self.engine == Engine::Agents && job.answers_questions();
         is_part.then(|| agents::named(&job.name))
@@ -215,7 +215,7 @@ impl Context {
         }
     }
 
-    fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
+    fn peers(&mut self, group: Group) -> Result<(&mut Network, GroupContext), Error> {
         let unformed = match group.kind {
             GroupKind::Agents(context) => self.agent_groups.get(context)?.unformed(),
             GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => None,
@@ -235,7 +235,7 @@ impl Context {
     fn start_among_peers(
         &mut self,
         group: Group,
-        start: impl FnOnce(&mut Groups, wireup_group::Context) -> wireup_group::Request,
+        start: impl FnOnce(&mut Groups, GroupContext) -> wireup_group::Request,
     ) -> Result<Request, Error> {
         let (network, context) = self.peers(group)?;
         let request = start(&mut network.groups, context);
@@ -251,11 +251,7 @@ impl Context {
     }
 
     /// Makes a group of these ranks, each of which must call this; returns `None` if `ranks` is empty.
-    fn make(
-        &mut self,
-        (of, child): (wireup_group::Context, u32),
-        ranks: &[u32],
-    ) -> Result<Option<wireup_group::Context>, Error> {
+    fn make(&mut self, (of, child): (GroupContext, u32), ranks: &[u32]) -> Result<Option<GroupContext>, Error> {
         let Some(first) = ranks.first() else { return Ok(None) };
         let context = derived(of, child, *first);
         if let Some(runs) = agents::runs(ranks) {
@@ -267,7 +263,7 @@ impl Context {
         Ok(Some(context))
     }
 
-    fn gather(&mut self, context: wireup_group::Context, value: &[u8], then: Then) -> Result<Request, Error> {
+    fn gather(&mut self, context: GroupContext, value: &[u8], then: Then) -> Result<Request, Error> {
         let group = self.agent_groups.get(context)?;
         self.worker.gather((context, group.number, (group.me, group.size())), value, then)
     }

@@ -14,10 +14,9 @@
 //! Nothing else grows with P, except the results that a caller asks for.
 //!
 //! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` its collectives in
-//! progress. `early_messages` keeps messages that arrive before their group is made; `creation` makes groups from a list
-//! of members; [`algorithms`] has the collectives.
-//! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
-//! unreliable network reliable.
+//! progress. `early_messages` keeps messages that arrive before their group is made; `creation` makes groups from a
+//! list of members; [`algorithms`] has the collectives. [`connections`] decides when a pair of ranks connects and when
+//! its connection is closed, [`datagrams`] makes an unreliable network reliable.
 //!
 //! A message is a byte string for a rank. The driver carries messages, and keeps the order of those between two ranks.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.

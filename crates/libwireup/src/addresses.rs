@@ -14,7 +14,8 @@ use wireup_capi::net::raw_address;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_listen_fd(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    let found = unsafe { handle(ctx) }.and_then(|ctx| ctx.with(|Context { worker, .. }| worker.lazy_network.listening(&mut worker.job)));
+    let found = unsafe { handle(ctx) }
+        .and_then(|ctx| ctx.with(|Context { worker, .. }| worker.lazy_network.listening(&mut worker.job)));
     found.ok().flatten().unwrap_or(-1)
 }
 
@@ -23,7 +24,9 @@ pub unsafe extern "C" fn wu_listen_address(ctx: *mut Ctx, rank: u32, address: *m
     // SAFETY: see the top of the file; at most `len` bytes are written.
     returned(|| unsafe {
         let (ctx, len) = (handle(ctx)?, handle(len)?);
-        let found = ctx.with(|Context { worker, .. }| worker.lazy_network.listens_at(&mut worker.job, rank))?.unwrap_or_default();
+        let found = ctx
+            .with(|Context { worker, .. }| worker.lazy_network.listens_at(&mut worker.job, rank))?
+            .unwrap_or_default();
         let raw = raw_address(found.first().ok_or(Status::NOT_FOUND)?);
         let room = core::mem::replace(len, raw.len() as u32) as usize;
         if address.is_null() || room < raw.len() {

@@ -199,9 +199,9 @@ impl Network {
         of_carrier.is_some_and(|address| self.carrier.understands(address))
     }
 
-    /// The epoll set whose descriptor is readable when there is something to do. The server's descriptor, with the token
-    /// [`SERVER`], ends a wait in [`Network::progress`]; the caller removes it when the server's connection has ended,
-    /// because it would stay readable.
+    /// The epoll set whose descriptor is readable when there is something to do. The server's descriptor, with the
+    /// token [`SERVER`], ends a wait in [`Network::progress`]; the caller removes it when the server's connection has
+    /// ended, because it would stay readable.
     pub fn epoll(&self) -> &Epoll {
         self.carrier.epoll()
     }

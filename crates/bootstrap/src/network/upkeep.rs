@@ -40,8 +40,8 @@ impl Upkeep {
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 
-/// Ranks that have refused a connection, and when they are dialled again. A rank refuses because it dials this rank at the
-/// same time, or has exited. During the pause, the rank's own connection, or the report of its exit, may arrive.
+/// Ranks that have refused a connection, and when they are dialled again. A rank refuses because it dials this rank at
+/// the same time, or has exited. During the pause, the rank's own connection, or the report of its exit, may arrive.
 #[derive(Default)]
 pub struct Redials {
     /// For each rank: how often it has refused, and when to dial it next (ms; `None`: it is being dialled).

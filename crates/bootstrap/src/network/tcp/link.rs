@@ -177,8 +177,8 @@ impl Link {
         self.reading != Reading::Yes
     }
 
-    /// Handles an epoll event. If the socket is readable while the connection is paused, so that epoll does not watch it
-    /// for input, the connection is broken.
+    /// Handles an epoll event. If the socket is readable while the connection is paused, so that epoll does not watch
+    /// it for input, the connection is broken.
     pub fn on_event(&mut self, epoll: &Epoll, is_readable: bool) {
         if let Some(socket) = self.socket.as_ref().filter(|_| is_readable && self.reading == Reading::Paused) {
             epoll.forget(socket.fd());
@@ -396,8 +396,8 @@ pub fn unit_left(bytes: &[u8]) -> usize {
     (2 + len).saturating_sub(bytes.len())
 }
 
-/// Messages over a proved connection: divided into units, encrypted, and put together again. On the wire, everything is a
-/// unit: a length (u16 LE) and that many bytes. The decrypted units form a stream of messages.
+/// Messages over a proved connection: divided into units, encrypted, and put together again. On the wire, everything is
+/// a unit: a length (u16 LE) and that many bytes. The decrypted units form a stream of messages.
 pub struct Stream {
     pub peer: u32,
     seals: TransportState,
