@@ -29,6 +29,7 @@ pub struct Setting {
     /// The working directory of the ranks.
     pub cwd: String,
     pub interface: Option<String>,
+    /// Size of the program that a run would send.
     pub program_bytes: u64,
 }
 

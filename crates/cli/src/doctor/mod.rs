@@ -109,7 +109,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         shell: shell(&remote_shell),
         cwd: cwd.display().to_string(),
         interface: parsed.interface,
-        program_bytes: own_size(),
+        program_bytes: wireup_node::sendable::program_len().unwrap_or(0),
     };
     let cases = cases(&hosts.list, &facts, &seen);
     let report = show::Report::new(&cases, &facts, &setting);
@@ -141,9 +141,4 @@ fn cases<'a>(hosts: &'a [Host], local: &'a Facts, seen: &'a [Seen]) -> Vec<Case<
         }
     };
     hosts.iter().map(case).collect()
-}
-
-/// The size of the program that a run would send, in bytes.
-fn own_size() -> u64 {
-    wireup_node::sendable::program_len().unwrap_or(0)
 }

@@ -1,7 +1,8 @@
 //! Mentions of hosts, in `--hosts` and in host files, which may be in the dialects of other launchers.
 //!
-//! A line of a file is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI), `n0 ppn=4`,
-//! `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends are ignored.
+//! A line of a file is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI),
+//! `n0 ppn=4`, `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends are
+//! ignored.
 
 use crate::bounded_file;
 use std::path::Path;

@@ -85,11 +85,13 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
     let library =
         findings.iter().find_map(|finding| finding.library.clone()).filter(|own| !is_same(own, system().as_deref()));
     let (flavour, why) = match (simple, pmix, unknown) {
-        (_, Some(_), Some(why)) | (Some(_), _, Some(why)) | (None, None, Some(why)) => {
+        (_, _, Some(Finding { why, .. })) if cfg!(target_feature = "crt-static") => {
+            (PmiFlavour::Simple, format!("{why}, but this build of wireup cannot open C libraries"))
+        }
+        (_, _, Some(Finding { why, .. })) => {
             match context.library.is_some() || library.is_some() || system().is_some() {
-                _ if cfg!(target_feature = "crt-static") => (PmiFlavour::Simple, no_server(why)),
-                true => (PmiFlavour::Both, why.why.clone()),
-                false => (PmiFlavour::Simple, format!("{}, but there is no {LIBRARY} here", why.why)),
+                true => (PmiFlavour::Both, why.clone()),
+                false => (PmiFlavour::Simple, format!("{why}, but there is no {LIBRARY} here")),
             }
         }
         (Some(simple), Some(pmix), None) => (PmiFlavour::Both, format!("{}; {}", simple.why, pmix.why)),
@@ -110,10 +112,6 @@ fn mixed(findings: &[Finding]) -> Option<String> {
     let of = |family| findings.iter().filter_map(|finding| finding.mpi.as_ref()).find(|(of, _)| *of == family);
     let ((_, mpich), (_, open_mpi)) = (of(LibraryFamily::Mpich)?, of(LibraryFamily::Pmix)?);
     Some(format!("{mpich} and {open_mpi}"))
-}
-
-fn no_server(finding: &Finding) -> String {
-    format!("{}, but this build of wireup cannot open C libraries", finding.why)
 }
 
 fn is_same(one: &Path, other: Option<&Path>) -> bool {

@@ -1,5 +1,5 @@
-//! `wireup bench exchange`, `p2p`, `coll` and `spawn` on tiny jobs: all values are there, and those that can be known are
-//! right.
+//! `wireup bench exchange`, `p2p`, `coll` and `spawn` on tiny jobs: all values are there, and those that can be known
+//! are right.
 
 use crate::bench;
 use crate::results::{Lines, Results};

@@ -256,8 +256,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Whether each node has a file itself: it lies in a system folder that is not on a network file system. `asked`: the
-    /// path whose file system counts.
+    /// Whether each node has a file itself: it lies in a system folder that is not on a network file system. `asked`:
+    /// the path whose file system counts.
     fn is_of_node(&mut self, path: &Path, asked: &Path) -> bool {
         let is_network = self.is_network;
         is_system(path) && !*self.on_network.entry(asked.to_owned()).or_insert_with(|| is_network(asked))
