@@ -435,9 +435,9 @@ impl Socket {
     /// The beginning of the other end's address, as far as a [`SERVER_NAME`] is long; `None`: there is no other end.
     fn peer_name(self) -> Option<[u8; SERVER_NAME.len()]> {
         #[repr(C)]
-        struct Address(libc::sa_family_t, [u8; SERVER_NAME.len()]);
-        let mut address = Address(0, [0; SERVER_NAME.len()]);
-        let mut len = size_of::<Address>() as libc::socklen_t;
+        struct PeerName(libc::sa_family_t, [u8; SERVER_NAME.len()]);
+        let mut address = PeerName(0, [0; SERVER_NAME.len()]);
+        let mut len = size_of::<PeerName>() as libc::socklen_t;
         // SAFETY: at most `len` bytes are written; the kernel wants no alignment.
         let is_connected = unsafe { libc::getpeername(self.0, (&raw mut address).cast(), &mut len) == 0 };
         is_connected.then_some(address.1)

@@ -4,9 +4,8 @@ use crate::handles::Handles;
 use core::ops::{Deref, DerefMut};
 use wireup_capi::codes::Result;
 pub use wireup_capi::codes::given;
-use wireup_capi::job;
-use wireup_capi::job::JobSlot;
 pub use wireup_capi::job::With;
+use wireup_capi::job::{self, JobSlot};
 
 /// The job as this library sees it.
 pub struct Job {
