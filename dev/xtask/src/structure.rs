@@ -64,8 +64,8 @@ fn report(finding: &Finding) -> bool {
     false
 }
 
-/// The texts that the rules read: sources, manifests and `clippy.toml` of all crates, and the pages, by their paths in the
-/// workspace.
+/// The texts that the rules read: sources, manifests and `clippy.toml` of all crates, and the pages, by their paths in
+/// the workspace.
 struct Tree(BTreeMap<String, String>);
 
 impl Tree {
