@@ -67,7 +67,7 @@ impl Found {
             // SAFETY: this value owns the list, and nothing changes it.
             let info = unsafe { next.as_ref() }?;
             next = info.next;
-            // SAFETY: the library fills in all parts.
+            // SAFETY: the library fills in all parts of what it returns for hints with all parts.
             let (endpoint, domain) = unsafe { (*info.ep_attr, *info.domain_attr) };
             // SAFETY: as above.
             let (sending, receiving) = unsafe { (*info.tx_attr, *info.rx_attr) };

@@ -36,8 +36,8 @@ const START: Flag = Flag::value(
 const EXCHANGE: Flag = Flag::value(
     &["--exchange"],
     "WHAT",
-    "What ranks exchange: allgather, fence, fence-pmi2, iallgather, ifence, ring, pmix-full, pmix-direct, groups, rank-groups, \
-     pmi-groups, rank-alltoall, store (PyTorch's, with a barrier) or none.",
+    "What ranks exchange: allgather, fence, fence-pmi2, iallgather, ifence, ring, pmix-full, pmix-direct, groups, \
+     rank-groups, pmi-groups, rank-alltoall, store (PyTorch's, with a barrier) or none.",
 )
 .or("allgather");
 const STAGE: Flag = Flag::value(

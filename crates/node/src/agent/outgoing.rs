@@ -137,23 +137,18 @@ impl Outgoing {
         *self = Outgoing { gone: true, ..Outgoing::default() };
     }
 
-    pub fn push(&mut self, bytes: Bytes) {
-        self.queue.push_back(Piece { bytes, shares: Vec::new() });
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
-    /// Writes `bytes` at once if nothing is queued, and queues what does not fit; `true`: everything is written.
-    pub fn write_now(&mut self, bytes: Bytes, shares: Vec<Shared>) -> bool {
-        let mut piece = Piece { bytes, shares };
-        if self.queue.is_empty()
-            && let Some(fd) = &self.fd
-            && piece.write(fd).is_ok()
-            && piece.bytes.is_empty()
-        {
-            return true;
-        }
-        // The descriptor is full or its reading end closed: the next flush finds out which.
-        self.queue.push_back(piece);
-        false
+    pub fn push(&mut self, bytes: Bytes) {
+        self.push_with(bytes, Vec::new());
+    }
+
+    /// Queues bytes, and memory whose descriptors are sent with the first of them.
+    pub fn push_with(&mut self, bytes: Bytes, shares: Vec<Shared>) {
+        self.queue.push_back(Piece { bytes, shares });
     }
 
     /// Writes what fits. Before there is a descriptor everything is queued; after `gone` everything is discarded.

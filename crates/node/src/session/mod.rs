@@ -1,8 +1,8 @@
 //! Standing sessions: agents that wait for jobs, and the launchers that submit them.
 //!
 //! `session_directory` is a session's directory, `daemon` its process, `callers` the connections to it, `call` the
-//! launcher's end of a connection. `spool` stores the output of a detached job, `crash_log` the last output of a crashed
-//! session; `unended` remembers sessions that were not ended by the user.
+//! launcher's end of a connection. `spool` stores the output of a detached job, `crash_log` the last output of a
+//! crashed session; `unended` remembers sessions that were not ended by the user.
 
 pub mod call;
 mod callers;

@@ -158,6 +158,7 @@ fn every_changed_byte_is_noticed() {
     let set = Set::collect([folder.path()]).unwrap();
     // The parts of the stream: name, manifest, its end, announcement, a piece, the end.
     let parts = stream(&set, &[0, 1].into());
+    assert_eq!(parts.len(), 6);
     for (part, from, end) in [(1, HEAD_LEN, 3), (3, 0, 6), (4, 0, 6)] {
         for at in from..parts[part].len() {
             let mut changed = parts[..end].to_vec();

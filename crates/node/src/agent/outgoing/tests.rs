@@ -37,20 +37,25 @@ fn receive(theirs: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
     (buffer, held)
 }
 
+/// Writes bytes with memory; `true`: everything was written.
+fn write(pmi: &mut Outgoing, bytes: impl Into<Bytes>, shares: Vec<Shared>) -> bool {
+    pmi.push_with(bytes.into(), shares);
+    pmi.flush().state == WriteState::Idle
+}
+
 #[test]
 fn descriptors_arrive_with_their_message() {
     let (mut pmi, theirs) = pair();
-    assert!(pmi.write_now(Bytes::from_static(b"plain"), Vec::new()));
-    let shares = vec![share(1), share(2)];
-    assert!(pmi.write_now(Bytes::from_static(b"with memory"), shares));
+    assert!(write(&mut pmi, &b"plain"[..], Vec::new()));
+    assert!(write(&mut pmi, &b"with memory"[..], vec![share(1), share(2)]));
     assert_eq!(receive(&theirs), (b"plainwith memory".to_vec(), vec![1, 2]));
 }
 
 #[test]
 fn a_full_socket_keeps_bytes_and_descriptors_together() {
     let (mut pmi, theirs) = pair();
-    assert!(!pmi.write_now(vec![b'x'; 4 << 20].into(), Vec::new()), "a socket cannot hold that much");
-    assert!(!pmi.write_now(Bytes::from_static(b"late"), vec![share(7)]));
+    assert!(!write(&mut pmi, vec![b'x'; 4 << 20], Vec::new()), "a socket cannot hold that much");
+    pmi.push_with(Bytes::from_static(b"late"), vec![share(7)]);
     assert_eq!(pmi.flush().state, WriteState::Full);
     let (mut bytes, mut held) = (Vec::new(), Vec::new());
     while bytes.len() < (4 << 20) + 4 {
@@ -67,9 +72,8 @@ fn a_full_socket_keeps_bytes_and_descriptors_together() {
 #[test]
 fn more_descriptors_than_one_sendmsg_takes_arrive_in_order() {
     let (mut pmi, theirs) = pair();
-    let shares: Vec<Shared> = (0..100).map(share).collect();
-    assert!(!pmi.write_now(Bytes::from_static(b"a reply"), shares));
-    assert_eq!(pmi.flush(), Wrote { bytes: 6, state: WriteState::Idle });
+    pmi.push_with(Bytes::from_static(b"a reply"), (0..100).map(share).collect());
+    assert_eq!(pmi.flush(), Wrote { bytes: 7, state: WriteState::Idle });
     let (mut bytes, mut held) = (Vec::new(), Vec::new());
     while bytes.len() < 7 {
         let (more, fds) = receive(&theirs);
@@ -87,10 +91,10 @@ fn descriptors_are_closed_once_sent_or_unsendable() {
     // Other tests of this process also share memory of one byte, so this one uses a length of its own.
     let (mut pmi, theirs) = pair();
     let marked = || shared(vec![0; 4711]);
-    assert!(pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
+    assert!(write(&mut pmi, &b"x"[..], vec![marked()]));
     assert_eq!(open(), 0, "a sent descriptor is in flight but not open here");
     drop(theirs);
-    assert!(!pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
+    pmi.push_with(Bytes::from_static(b"x"), vec![marked()]);
     assert_eq!(open(), 1);
     assert_eq!(pmi.flush().state, WriteState::Closed);
     assert_eq!(open(), 0);
@@ -129,7 +133,7 @@ fn crowded() {
     let (mut pmi, theirs) = pair();
     let share = share(1);
     let mut sent = 0;
-    while pmi.write_now(Bytes::from_static(b"x"), vec![share.clone()]) {
+    while write(&mut pmi, &b"x"[..], vec![share.clone()]) {
         sent += 1;
         assert!(sent < 100, "the kernel does not limit descriptors in flight");
     }

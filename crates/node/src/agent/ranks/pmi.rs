@@ -10,7 +10,7 @@ use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use wireup_os::clock::monotonic_ns;
@@ -130,8 +130,19 @@ impl PmiSockets {
 
     /// Sends bytes of PMI replies to a client, and with them descriptors of shared memory. While a client does not read
     /// its replies, its requests are not read either.
-    pub fn reply(&mut self, client: Client, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
-        if self.socket(client).is_some_and(|socket| !socket.write_now(bytes, shares)) {
+    pub fn reply(&mut self, client: Client, mut bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
+        let Some(out) = self.socket(client) else { return };
+        // The rank waits for most replies, so the socket has room for them. If it has none, or its other end is closed,
+        // the flush finds that out.
+        if shares.is_empty()
+            && out.is_empty()
+            && let Some(fd) = &out.fd
+            && let Ok(written) = rustix::io::write(fd, &bytes)
+        {
+            bytes.advance(written);
+        }
+        if !bytes.is_empty() {
+            out.push_with(bytes, shares);
             self.flush(client, reactor);
         }
     }

@@ -164,7 +164,8 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     let outputs = bench.said(LINK, 0, FromLauncher::EndSession { kill: false });
     assert!(matches!(
         &outputs.sent(LINK)[..],
-        [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Decided(Ok(())))] if jobs.is_empty()
+        [Control::ToLauncher(ToLauncher::JobList(jobs)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
+            if jobs.is_empty()
     ));
     // The other launcher's launch request may be in transit.
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
