@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{MissingAgent, Note};
 use wireup_wire::route::Point;
-use wireup_wire::talk::{Control, SessionDown, SessionUp};
+use wireup_wire::talk::{SessionDown, SessionUp};
 
 #[derive(Default)]
 pub struct Agreement {
@@ -119,6 +119,7 @@ mod tests {
     use crate::testing::{Look, UP, agent_of, down, one_run, session};
     use wireup_wire::peer::AgentTransport;
     use wireup_wire::session::SessionSnapshot;
+    use wireup_wire::talk::Control;
 
     /// Agent `me`, which has asked its children whether they have the transport.
     fn asked(me: u32) -> (Cx, Agreement) {

@@ -6,6 +6,7 @@ use crate::io::{LinkId, Output};
 use crate::testing::{in_session, job_on};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::PmiFlavour;
+use wireup_wire::talk::Control;
 
 struct Bench {
     cx: Cx,

@@ -28,7 +28,7 @@ use steps::{Call, NOT_BEGUN, Step, StepEnd, Steps};
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{MissingAgent, Note, Problem, ProblemKind, SessionSpec, SpawnError, SpawnStep};
-use wireup_wire::talk::{Control, SessionDown, SessionUp};
+use wireup_wire::talk::{SessionDown, SessionUp};
 
 /// A child that took longer than this to link (ns) gets a message with the time left until the start timeout, since it
 /// counts the timeout from its own start. Chosen: a smaller error does no harm, and quick launches need no message.

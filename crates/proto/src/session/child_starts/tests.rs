@@ -2,6 +2,7 @@ use super::*;
 use crate::io::{Output, Peer};
 use crate::testing::{Look, UP, agent_of, by_step, down, in_session, one_run, session, standing};
 use wireup_wire::session::SessionSnapshot;
+use wireup_wire::talk::Control;
 
 const UNREACHED: ExitStatus = ExitStatus::Exited(255);
 
