@@ -368,7 +368,8 @@ pub fn torch_store(input: &[u8]) {
 
 /// Pairs with their index, which a rank reads in its agent's memory. Their header contains the length, which random
 /// bytes rarely match: so each input is read as it is, and once more with a matching header. A listed pair can be
-/// looked up, unless another pair with the same key is found first, and a segment built from the pairs gives the same answers.
+/// looked up, unless another pair with the same key is found first, and a segment built from the pairs gives the same
+/// answers.
 pub fn segment(input: &[u8]) {
     pairs_are_found(input);
     let Some((&slots, body)) = input.split_first() else { return };

@@ -1,5 +1,5 @@
-//! How agents start their children, and what is reported if these cannot start or are lost, from the viewpoint of one
-//! agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
+//! How agents start their children, and what is reported if these cannot start or are lost, from the viewpoint
+//! of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::*;
 use crate::io::{ExitStatus, JobEvent, ShellId, SignalTarget};

@@ -35,7 +35,7 @@ use wireup_wire::limits::{
 use wireup_wire::names::{Answer, Asker};
 use wireup_wire::peer;
 use wireup_wire::pmix::{Set, Status, Wanted};
-use wireup_wire::talk::{ToLauncher};
+use wireup_wire::talk::ToLauncher;
 
 /// The first PMIx context id of a group of several jobs: ids that a job gives to its own groups are smaller.
 const CONTEXT_BASE: u64 = 1 << 48;
