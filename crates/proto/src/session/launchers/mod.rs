@@ -379,6 +379,10 @@ impl Launchers {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         let id = spec.job;
         if !self.spawns.take_launch(id, link) {
+            if self.ending.is_some() && id == attached.job && attached.has_launched {
+                // `end` has refused this launch while it was in transit.
+                return;
+            }
             if id != attached.job || attached.has_launched {
                 let problem = match attached.job {
                     own if own == id => format!("job {id} was launched before"),

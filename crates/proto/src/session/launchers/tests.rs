@@ -165,6 +165,7 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     assert_eq!(outputs.sent(LINK), [ToLauncher::JobList(vec![]).into(), ToLauncher::Decided(Ok(())).into()]);
     // The other launcher's launch request may be in transit.
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
+    assert!(bench.launch(OTHER, job(2)).sent(OTHER).is_empty(), "it was refused with the end of the session");
     let sent = bench.launch(LINK, job(1)).sent(LINK);
     assert!(matches!(cause(&sent), Some(Cause::SessionEnded { .. })), "{sent:?}");
     assert!(bench.launchers.may_end(&bench.cx));
