@@ -16,11 +16,17 @@ const FURTHER_MAX: usize = 16;
 #[derive(Default)]
 pub struct Links {
     port: Option<Port>,
-    /// The open links, the first one before the others.
-    relays: Vec<Relay>,
-    is_first_open: bool,
-    /// The observer of the first link, also after the link has closed; `None`: the rank has had no link yet.
-    observer: Option<Box<Observer>>,
+    first: First,
+    further: Vec<Relay>,
+}
+
+#[derive(Default)]
+enum First {
+    #[default]
+    None,
+    Open(Box<Relay>),
+    /// The link has been closed in both directions; its observer is kept.
+    Over(Box<Observer>),
 }
 
 /// What has happened during a call of [`Links::wait`].
@@ -34,7 +40,7 @@ pub struct Happened {
 
 impl Links {
     pub fn of_socket(relay: Relay) -> Links {
-        Links { relays: vec![relay], is_first_open: true, observer: Some(Box::default()), ..Links::default() }
+        Links { first: First::Open(Box::new(relay)), ..Links::default() }
     }
 
     pub fn of_port(port: Port) -> Links {
@@ -42,21 +48,29 @@ impl Links {
     }
 
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let relays = self.relays.iter().flat_map(Relay::fds);
+        let relays = self.relays().flat_map(Relay::fds);
         self.port.iter().flat_map(Port::fds).chain(relays).collect()
     }
 
     /// The observer of the first link; `None`: the rank has no link yet.
     pub fn observer(&self) -> Option<&Observer> {
-        self.observer.as_deref()
+        match &self.first {
+            First::Open(relay) => Some(&relay.observer),
+            First::Over(observer) => Some(observer),
+            First::None => None,
+        }
+    }
+
+    fn are_open(&self) -> bool {
+        self.relays().next().is_some()
     }
 
     /// Delivers the bytes that the rank had sent before it exited; waits up to `limit` for a slow server.
     pub fn carry_last_words(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        while !self.relays.is_empty() && Instant::now() < deadline {
+        while self.are_open() && Instant::now() < deadline {
             // Checked before the wait, because the wait may deliver the last requests.
-            let holds_requests = self.relays.iter().any(Relay::holds_requests);
+            let holds_requests = self.relays().any(Relay::holds_requests);
             match self.wait(None, Some(Duration::from_millis(1))) {
                 Ok(happened) if happened.on_links || holds_requests => {}
                 // Nothing has happened and no requests are held, so no more bytes are left to deliver.
@@ -65,17 +79,23 @@ impl Links {
         }
     }
 
+    fn relays(&self) -> impl Iterator<Item = &Relay> {
+        let first = if let First::Open(relay) = &self.first { Some(&**relay) } else { None };
+        first.into_iter().chain(&self.further)
+    }
+
     /// Waits at most `limit` for events of links and for signals, and passes on the bytes that have arrived.
     pub fn wait(&mut self, signals: Option<&SignalFd>, limit: Option<Duration>) -> io::Result<Happened> {
         let mut ready: Vec<PollFd<'_>> =
             signals.into_iter().map(|signals| PollFd::new(signals, PollFlags::IN)).collect();
         let at_port = ready.len();
-        let has_room = self.relays.len() - usize::from(self.is_first_open) < FURTHER_MAX;
-        let port = self.port.iter().filter(|_| has_room);
-        ready.extend(port.map(|port| PollFd::from_borrowed_fd(port.listener(), PollFlags::IN)));
+        if let Some(port) = &self.port {
+            let interest = port.interest(port.dials() + self.further.len() < FURTHER_MAX);
+            ready.extend(interest.into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        }
         let at_relays = ready.len();
         let mut places = Vec::new();
-        for relay in &self.relays {
+        for relay in self.relays() {
             let mut at = [None; 2];
             for (at, (fd, flags)) in at.iter_mut().zip(relay.interest().into_iter().flatten()) {
                 // A descriptor without flags is not polled, since `poll` reports hang-ups of it and would return at
@@ -87,37 +107,49 @@ impl Links {
             }
             places.push(at);
         }
-        let timeout =
-            limit.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
+        let timeout = self.timeout(limit);
         rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))?;
         let happened: Vec<PollFlags> = ready.iter().map(PollFd::revents).collect();
         drop(ready);
-        let any = |flags: &[PollFlags]| flags.iter().any(|flags| !flags.is_empty());
         let first_words = self.on_relays(&places, &happened);
-        if any(&happened[at_port..at_relays]) {
-            self.on_port();
-        }
+        self.on_port(&happened[at_port..at_relays]);
+        let any = |flags: &[PollFlags]| flags.iter().any(|flags| !flags.is_empty());
         Ok(Happened { on_links: any(&happened[at_port..]), signal: any(&happened[..at_port]), first_words })
     }
 
+    fn timeout(&self, limit: Option<Duration>) -> Option<Timespec> {
+        let deadline = self.port.as_ref().and_then(Port::deadline);
+        let of_port = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let limit = limit.into_iter().chain(of_port).min()?;
+        Some(Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() })
+    }
+
     fn on_relays(&mut self, places: &[[Option<usize>; 2]], happened: &[PollFlags]) -> bool {
+        let first = if let First::Open(relay) = &mut self.first { Some(&mut **relay) } else { None };
+        let is_first_open = first.is_some();
         let mut first_words = false;
-        for (number, (relay, at)) in self.relays.iter_mut().zip(places).enumerate() {
+        for (number, (relay, at)) in first.into_iter().chain(&mut self.further).zip(places).enumerate() {
             let [rank, server] = at.map(|at| at.map_or(PollFlags::empty(), |at| happened[at]));
-            let is_first = self.is_first_open && number == 0;
-            let observer = self.observer.as_deref_mut().filter(|_| is_first);
-            first_words |= relay.step(rank, server, observer) && is_first;
+            first_words |= relay.step(rank, server) && number == 0 && is_first_open;
         }
-        self.is_first_open &= self.relays.first().is_some_and(|first| first.interest().is_some());
-        self.relays.retain(|relay| relay.interest().is_some());
+        if matches!(&self.first, First::Open(relay) if relay.interest().is_none())
+            && let First::Open(relay) = std::mem::take(&mut self.first)
+        {
+            self.first = First::Over(Box::new(relay.observer));
+        }
+        self.further.retain(|relay| relay.interest().is_some());
         first_words
     }
 
-    fn on_port(&mut self) {
-        let Some((rank, server)) = self.port.as_mut().and_then(Port::link) else { return };
-        self.relays.push(Relay::new(rank, server));
-        self.is_first_open |= self.observer.is_none();
-        self.observer.get_or_insert_default();
+    fn on_port(&mut self, happened: &[PollFlags]) {
+        let Some(port) = &mut self.port else { return };
+        for (rank, server) in port.step(happened) {
+            if matches!(self.first, First::None) {
+                self.first = First::Open(Box::new(Relay::new(rank, server, Observer::default())));
+            } else {
+                self.further.push(Relay::new(rank, server, Observer::blind()));
+            }
+        }
     }
 }
 
@@ -173,7 +205,7 @@ mod tests {
                 streams.iter_mut().for_each(|stream| ask(stream, b"cmd=barrier_in\n"));
             }
         });
-        while !links.relays.is_empty() {
+        while links.are_open() {
             links.wait(None, Some(Duration::from_millis(5))).expect("memory");
         }
         serve.join().expect("a server");
@@ -207,7 +239,7 @@ mod tests {
     fn a_server_that_begins_late_gets_all(delay: Duration) {
         let (rank, own) = wireup_os::socket::pair().expect("a pair");
         let (to_server, server) = wireup_os::socket::pair().expect("a pair");
-        let mut links = Links::of_socket(Relay::new(own, to_server));
+        let mut links = Links::of_socket(Relay::new(own, to_server, Observer::blind()));
         // Sends until neither the server nor the tap takes more bytes.
         let (mut sent, mut refused) = (0, 0);
         while refused < 5 {

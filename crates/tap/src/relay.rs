@@ -76,20 +76,21 @@ impl Way {
     }
 }
 
-/// A link between a rank and its server.
+/// A link between a rank and its server, with the observer of its bytes.
 pub struct Relay {
     rank: OwnedFd,
     server: OwnedFd,
     up: Way,
     down: Way,
+    pub observer: Observer,
     has_spoken: bool,
     /// Whether one end has closed; dropping the relay closes the other end.
     has_ended: bool,
 }
 
 impl Relay {
-    pub fn new(rank: OwnedFd, server: OwnedFd) -> Relay {
-        Relay { rank, server, up: Way::new(), down: Way::new(), has_spoken: false, has_ended: false }
+    pub fn new(rank: OwnedFd, server: OwnedFd, observer: Observer) -> Relay {
+        Relay { rank, server, up: Way::new(), down: Way::new(), observer, has_spoken: false, has_ended: false }
     }
 
     /// The events to poll for at the rank's end and at the server's; an end without flags must not be polled. `None`:
@@ -116,23 +117,22 @@ impl Relay {
         [self.rank.as_fd(), self.server.as_fd()]
     }
 
-    /// Carries bytes after `poll` has reported events, and shows them to the observer, if there is one. Returns whether
-    /// the rank has sent its first bytes.
-    pub fn step(&mut self, rank: PollFlags, server: PollFlags, mut observer: Option<&mut Observer>) -> bool {
+    /// Carries bytes after `poll` has reported events. Returns whether the rank has sent its first bytes.
+    pub fn step(&mut self, rank: PollFlags, server: PollFlags) -> bool {
         let before = self.has_spoken;
         let can_read = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
+        let observer = &mut self.observer;
         if rank.intersects(can_read) && self.up.may_read() {
             let now_ns = monotonic_ns();
-            self.up.read(self.rank.as_fd(), |bytes| see(&mut observer, |observer| observer.on_sent(bytes, now_ns)));
+            self.up.read(self.rank.as_fd(), |bytes| observer.on_sent(bytes, now_ns));
             self.has_spoken |= !self.up.is_empty();
             if self.has_spoken && !before {
-                see(&mut observer, |observer| observer.page.first(now_ns));
+                observer.page.first(now_ns);
             }
         }
         if server.intersects(can_read) && self.down.may_read() {
             let now_ns = monotonic_ns();
-            let server = self.server.as_fd();
-            self.down.read(server, |bytes| see(&mut observer, |observer| observer.on_received(bytes, now_ns)));
+            self.down.read(self.server.as_fd(), |bytes| observer.on_received(bytes, now_ns));
         }
         if !self.up.is_empty() {
             self.up.write(self.server.as_fd());
@@ -159,12 +159,6 @@ impl Relay {
                 let _ = rustix::net::shutdown(to, Shutdown::Write);
             }
         }
-    }
-}
-
-fn see(observer: &mut Option<&mut Observer>, event: impl FnOnce(&mut Observer)) {
-    if let Some(observer) = observer {
-        event(observer);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::gather::{Folder, Gathered};
 use crate::links::Links;
+use crate::observer::Observer;
 use crate::place::{Place, Socket};
 use crate::port::Port;
 use crate::preload::Preload;
@@ -341,7 +342,8 @@ fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
         if relay::has_name(&server, &SERVER_NAME) {
             let _ = socket::name(&own, &SERVER_NAME);
         }
-        return Ok((Links::of_socket(Relay::new(own, server)), Some((ranks, number))));
+        let relay = Relay::new(own, server, Observer::default());
+        return Ok((Links::of_socket(relay), Some((ranks, number))));
     }
     if place.offers.port {
         let server = std::env::var("PMI_PORT").map_err(io::Error::other)?;
