@@ -126,20 +126,27 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
         ),
         other => cannot_place(&other),
     })?;
-    let counts = || fill(&blocks, nodes as usize, job_size).into_iter();
     match slots {
         Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, oversubscribe)?,
-        Slots::Alike(slots) if !oversubscribe && counts().any(|ranks| ranks > slots) => {
-            return Err(match parsed.slots {
-                Some(_) => format!(
-                    "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more \
-                     nodes, or leave --slots out (or add --oversubscribe) to let ranks share cpus"
-                ),
-                None => format!(
-                    "{job_size} ranks do not fit onto {nodes} x {slots} cpus; lower -n, use more nodes, or leave \
-                     nooversubscribe out to let ranks share cpus"
-                ),
-            });
+        Slots::Alike(slots) if !oversubscribe => {
+            let counts = fill(&blocks, nodes as usize, job_size);
+            if let Some((node, ranks)) = counts.into_iter().enumerate().find(|(_, ranks)| *ranks > slots) {
+                let fits = u64::from(job_size) <= u64::from(nodes) * u64::from(slots);
+                return Err(match parsed.slots {
+                    _ if fits => format!(
+                        "node {node} would get {ranks} ranks but has {slots} slots; place fewer ranks there, or add \
+                         --oversubscribe to let ranks share cpus"
+                    ),
+                    Some(_) => format!(
+                        "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more \
+                         nodes, or leave --slots out (or add --oversubscribe) to let ranks share cpus"
+                    ),
+                    None => format!(
+                        "{job_size} ranks do not fit onto {nodes} x {slots} cpus; lower -n, use more nodes, or leave \
+                         nooversubscribe out to let ranks share cpus"
+                    ),
+                });
+            }
         }
         Slots::Alike(_) | Slots::Unlimited => {}
     }
@@ -426,10 +433,12 @@ mod tests {
         assert!(over.starts_with("9 ranks do not fit into 2 x 4 slots; lower -n, raise --slots"), "{over}");
         let over = placed("-n 17 --nooversubscribe ./a", 2).expect_err("17 onto 16 cpus");
         assert!(over.starts_with("17 ranks do not fit onto 2 x 8 cpus; lower -n, use more nodes"), "{over}");
-        assert!(placed("-n 8 --ppn 5 --slots 4 ./a", 2).is_err());
+        let over = placed("-n 8 --ppn 5 --slots 4 ./a", 2).expect_err("5 into 4");
+        assert!(over.starts_with("node 0 would get 5 ranks but has 4 slots"), "{over}");
         assert!(placed("-n 8 --slots 4 --map-by node ./a", 2).is_ok());
         assert!(placed("-n 9 --slots 4 --map-by node ./a", 2).is_err());
-        assert!(placed("-n 4 --slots 2 --rank-map 0,1,1,1 ./a", 2).is_err(), "node 1 would get 3 ranks");
+        let over = placed("-n 4 --slots 2 --rank-map 0,1,1,1 ./a", 2).expect_err("3 into 2");
+        assert!(over.starts_with("node 1 would get 3 ranks but has 2 slots"), "{over}");
         assert!(placed("-n 5 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 4 --ppn 1 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 65536 ./a", 1).expect_err("too full").contains("at most 65535 fit on one node"));

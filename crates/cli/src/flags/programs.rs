@@ -107,8 +107,10 @@ fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bo
         None => current(),
         Some(wdir) => {
             let path = if wdir.is_absolute() { wdir.to_owned() } else { current()?.join(wdir) };
+            if !local {
+                return Ok(path);
+            }
             let problem = match std::fs::metadata(&path) {
-                _ if !local => return Ok(path),
                 Ok(meta) if meta.is_dir() => return Ok(path),
                 Ok(_) => "is not a directory".to_owned(),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),

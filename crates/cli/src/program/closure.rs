@@ -213,6 +213,9 @@ impl Object {
 /// Replaces the loader's variables: `$ORIGIN` by the object's folder, `$PLATFORM` by the processor's name, `$LIB` by
 /// each folder that it may stand for. Nothing remains of a path with another variable.
 pub fn expand(path: &str, origin: &Path) -> Vec<PathBuf> {
+    if !path.contains('$') {
+        return vec![PathBuf::from(path)];
+    }
     let Some(origin) = origin.to_str() else { return Vec::new() };
     let replace = |path: &str, name: &str, value: &str| {
         path.replace(&format!("${{{name}}}"), value).replace(&format!("${name}"), value)
@@ -323,7 +326,7 @@ fn search_for(name: &str, object: &Object, search: &Search) -> Found {
     (path, variants)
 }
 
-/// Whether the loader takes a file as a library. It skips libraries for other machines, which are examined only if all
+/// Whether the loader takes a file as a library. It skips libraries for other machines; that is checked only if all
 /// libraries are asked for.
 fn is_library_for(path: &Path, search: &Search) -> bool {
     let mut begin = [0; LIBRARY_LEN];
