@@ -86,12 +86,27 @@ pub fn large() -> Result {
     // Chromium is the browser in which a test opens reports.
     debian::ensure(&["chromium"])?;
     let worlds = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "worlds"]))?;
-    step("simulated worlds at large sizes", || run(Command::new(worlds).arg("--ignored")))?;
     let trials = step("build the end-to-end tests", faults::build)?;
-    let mut tests = Command::new(trials);
-    tests.env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
-    step("end to end at large sizes", || run(&mut tests))?;
-    prove("large.txt", LARGE_HEAD, &format!("large worlds, all end-to-end tests: {commit}\n"))
+    let end_to_end = |words: &[&str]| {
+        let mut tests = Command::new(&trials);
+        tests.args(words).env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
+        tests
+    };
+    let mut large_worlds = Command::new(worlds);
+    large_worlds.arg("--ignored");
+    let parts = [
+        ("simulated worlds at large sizes", large_worlds),
+        ("traffic of real jobs of up to 4,096 ranks is the simulated traffic", end_to_end(&["traffic::"])),
+        ("end-to-end tests at large sizes", end_to_end(&["--skip", "traffic::"])),
+    ];
+    // Each part is recorded as soon as it is done: the failure of a later one does not take it back.
+    let mut text = String::new();
+    for (name, mut tests) in parts {
+        step(name, || run(&mut tests))?;
+        text += &format!("{name}: {commit}\n");
+        prove("large.txt", LARGE_HEAD, &text)?;
+    }
+    Ok(())
 }
 
 const CALLS: [&str; 3] = [
