@@ -5,11 +5,11 @@
  * A process calls wu_open first and wu_close last. It works under wireup, under every launcher that serves PMI-2
  * (Slurm, Hydra), and without a launcher, as rank 0 of 1.
  *
- * Groups. wu_group_world contains all ranks of the job. wu_group_split and wu_group_split_str divide a group; a group
- * of P members costs each of them connections in proportion to log P, and the same of memory; only a split that the
- * agents carry out (see Engines) needs memory in proportion to P for the time of the call. All members call the same
- * functions of a group in the same order. Different groups are independent: two libraries that each use a group of their own never
- * disturb each other.
+ * Groups. wu_group_world contains all ranks of the job. wu_group_split and wu_group_split_str divide a group. Each
+ * member of a group of P members needs connections and memory in proportion to log P, and for the time of a split that
+ * the agents carry out (see Engines) memory in proportion to P. All members call the same functions of a group in the
+ * same order. Different groups are independent: two libraries that each use a group of their own never disturb each
+ * other.
  *
  * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait until it is complete.
  * Otherwise *req becomes a request, and the results are valid once wu_wait has returned WU_OK for it. Requests may

@@ -8,6 +8,7 @@ use crate::cx::Cx;
 use crate::fault_injection::Culprit;
 use crate::jobs::{Jobs, job_spec};
 use crate::net::{Arrival, End, Net, Sort};
+use crate::phases::Point;
 use crate::report::short;
 use crate::spec::JobPlan;
 use crate::{configs, workload};
@@ -253,6 +254,9 @@ impl Launchers {
                 let too_soon = elapsed_ns < job.plan.options.stall_report_ns && !is_ended;
                 if matches!(notice, Notice::Stall(_)) && too_soon {
                     cx.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
+                }
+                if let Notice::Failed(_) = notice {
+                    cx.reach(Point::Failed);
                 }
                 job.checks.notice(notice);
             }

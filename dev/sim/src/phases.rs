@@ -19,11 +19,13 @@ pub enum Point {
     Exchanged,
     /// A rank has all that it needs to begin its work; its script records this by `Step::Reach`.
     Ready,
+    /// The launcher of a job has reported a failure.
+    Failed,
 }
 
 impl Point {
-    pub const ALL: [Point; 6] =
-        [Point::Linked, Point::Staged, Point::Forked, Point::Begun, Point::Exchanged, Point::Ready];
+    pub const ALL: [Point; 7] =
+        [Point::Linked, Point::Staged, Point::Forked, Point::Begun, Point::Exchanged, Point::Ready, Point::Failed];
 }
 
 /// The number of processes that have reached a point, and the time at which the last of them reached it.

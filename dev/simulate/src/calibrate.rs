@@ -91,7 +91,7 @@ fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> 
     let (many, few): (Vec<Measured>, Vec<Measured>) =
         measured.iter().partition(|one| one.case.nodes >= MANY_NODES && one.case.timed != Timed::Job);
     let machine = fit_groups(&GROUPS, machine, &few, &mut goes_on);
-    fit_groups(&COLD, machine, &many, &mut goes_on)
+    fit_groups(&COLD, machine, &many, &mut |_| true)
 }
 
 fn fit_groups(

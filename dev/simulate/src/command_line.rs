@@ -112,6 +112,7 @@ const LINES: Flag = Flag {
     help: "Print values as lines of JSON (lab/SCHEMA.md), and all else on standard error; =FILE writes them to FILE.",
     ..JSON
 };
+const ONLY: Flag = Flag::value(&["--only"], "TEXT", "Predict only the starts whose names contain this text.");
 const RANKS_MAX: Flag = Flag::value(&["--ranks-max"], "N", "Leave out starts with more ranks.").or("1048576");
 const SENSITIVITY_RANKS: Flag =
     Flag::value(&["--sensitivity-ranks"], "N", "Most ranks of the jobs that test each constant.").or("4608");
@@ -125,7 +126,7 @@ const TABLE: Command = Command {
 Prints the published time of each start beside the predicted one. Also halves and doubles each constant of the machine,
 one at a time, in a smaller job with the same number of ranks on a node, and prints the two that matter most.
 ",
-    sections: &[Section { title: "Flags", flags: &[LINES, RANKS_MAX, SENSITIVITY_RANKS] }],
+    sections: &[Section { title: "Flags", flags: &[LINES, ONLY, RANKS_MAX, SENSITIVITY_RANKS] }],
     ..COMMAND
 };
 
@@ -133,7 +134,7 @@ const COMPARE_ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Time each job N ti
 const HOSTS: Flag = Flag::value(
     &["--hosts"],
     "LIST",
-    "Start the jobs by ssh on these hosts, as wireup run --hosts does (default: on virtual nodes).",
+    "Start the jobs by ssh on these hosts, which --machine describes (default: on virtual nodes of this machine).",
 );
 const COMPARE: Command = Command {
     name: "simulate compare",
@@ -272,6 +273,7 @@ fn run_table(line: &Line) -> Result<u8, Problem> {
     let options = table::Options {
         ranks_max: line.one(RANKS_MAX, Value::at_least_one)?,
         sensitivity_ranks: line.one(SENSITIVITY_RANKS, Value::at_least_one)?,
+        only: line.last(ONLY, Value::text)?.unwrap_or_default(),
     };
     let json = line.last(LINES, JsonTo::read)?.map(Problem::create_json).transpose()?;
     table(&options, json, &Terminal::new()?)?;

@@ -44,7 +44,7 @@ pub fn compare(
     hosts: Option<&str>,
     json: Option<(PathBuf, File)>,
 ) -> Result<(), Problem> {
-    let machine = as_this_machine(machine);
+    let machine = if hosts.is_some() { machine } else { as_this_machine(machine) };
     let shown: Vec<String> = shapes.iter().map(|(nodes, ppn)| format!("{nodes}x{ppn}")).collect();
     let by_ssh = hosts.map_or(String::new(), |hosts| format!("--hosts {hosts} "));
     let words = format!("compare --rounds {rounds} --machine {name} {by_ssh}{}", shown.join(" "));
@@ -67,7 +67,8 @@ fn compare_one(
 ) -> Result<(), Problem> {
     let mut measured = (0..rounds).map(|_| case.measure(wireup, hosts)).collect::<Result<Vec<f64>, _>>()?;
     let start = if hosts.is_some() { Start::Ssh } else { Start::Local };
-    let (simulated, least_work) = (case.simulate(start, machine), case.least_work(machine));
+    let least_work = case.least_work(machine).filter(|_| hosts.is_none());
+    let simulated = case.simulate(start, machine);
     let line = |contestant: &str, round: usize, value: f64| -> Value {
         json!({
             "record": "sample", "contestant": contestant, "round": round, "value": value, "unit": "s",

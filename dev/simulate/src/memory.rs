@@ -5,6 +5,8 @@
 use crate::plan::{Exchange, Plan, Scenario, Start};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
+use wireup_coll::allgather::choice::choose;
+use wireup_wire::job::ExchangeScheme;
 
 /// Memory of the program itself (bytes).
 const PROGRAM: f64 = 6e6;
@@ -23,6 +25,8 @@ const STAGED_NODE: f64 = 4_200.0;
 /// Additional memory for a rank that puts a value before a fence (bytes): first at the rank and its own agent, then at
 /// each agent.
 const PUT: [f64; 2] = [1_000.0, 2.9];
+/// Bytes of a value in an exchange, not counting the value: its length, and a part of its key if it has one.
+const VALUE_HEAD: f64 = 6.0;
 /// Memory of a pair of key and value at an agent (bytes), not counting the value.
 const PAIR: f64 = 17.0;
 /// Memory of a rank in a network among P ranks (bytes), divided by `ceil(log2 P)`.
@@ -46,9 +50,19 @@ pub fn estimate(scenario: &Scenario) -> u64 {
         Exchange::PmiGroups => PUT[0] + nodes * (PAIR + f64::from(plan.value_bytes)),
         _ => 0.0,
     };
+    let values = ranks * (f64::from(plan.value_bytes) + VALUE_HEAD);
+    let is_shared = match plan.scheme {
+        ExchangeScheme::Auto => choose(plan.nodes, values as u64).is_none(),
+        scheme => scheme == ExchangeScheme::Tree,
+    };
+    let exchanges = matches!(
+        plan.exchange,
+        Exchange::Allgather | Exchange::Iallgather | Exchange::Fence | Exchange::FencePmi2 | Exchange::Ifence
+    );
+    let copies = if exchanges && !is_shared { nodes * values } else { 0.0 };
     let modex = if plan.exchange == Exchange::PmixFull { ranks * nodes * MODEX_RANK } else { 0.0 };
     let staged = scenario.stage_mib.map_or(0.0, |_| f64::from(scenario.stores()) * STAGED_NODE);
-    let jobs = ranks * (rank + put) + network_bytes(plan) + modex + staged;
+    let jobs = ranks * (rank + put) + network_bytes(plan) + copies + modex + staged;
     (PROGRAM + jobs + nodes * (agent + nodes * listed_node)) as u64
 }
 
@@ -89,7 +103,6 @@ pub fn shown(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::plan::VALUE_BYTES;
-    use wireup_wire::job::ExchangeScheme;
 
     /// Compares the estimates with peaks of memory that were measured.
     #[test]

@@ -19,7 +19,8 @@ pub const VALUE_BYTES: u16 = 18;
 /// Both time limits of a simulated job (ns): for agents to start, and for a silent node to count as lost. The limits
 /// never expire, although the file server of a large machine may be busy for hours.
 const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
-/// The default of `wireup run --node-timeout` (ns).
+/// The defaults of `wireup run --start-timeout` and `--node-timeout` (ns).
+const START_TIMEOUT_NS: u64 = 60_000_000_000;
 const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Virtual time from the start of a session until its job is launched (ns): all agents are up long before the launch.
 const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
@@ -145,7 +146,7 @@ pub struct Scenario {
     pub is_profiled: bool,
 }
 
-/// A node that loses its power for good. The others notice this after the default of `wireup run --node-timeout`.
+/// A node that loses its power for good. The time limits of the run are the product's defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost {
     pub node: u32,
@@ -168,7 +169,8 @@ impl Scenario {
             Some(Lost { node, at_ms }) => {
                 let at_ns = self.plan.launched_ns() + u64::from(at_ms) * 1_000_000;
                 let fault = Fault::PowerLoss { agent: node, above: 0, off_ns: PATIENCE_NS, at_ns };
-                WorldSpec { faults: vec![fault], node_timeout_ns: NODE_TIMEOUT_NS, ..world }
+                let (start_timeout_ns, node_timeout_ns) = (START_TIMEOUT_NS, NODE_TIMEOUT_NS);
+                WorldSpec { faults: vec![fault], start_timeout_ns, node_timeout_ns, ..world }
             }
         };
         match self.stage_mib {

@@ -132,6 +132,15 @@ impl Simulation {
         }
     }
 
+    /// What the launcher reports about the loss of the node that the scenario takes away.
+    fn loss(&self) -> Option<String> {
+        Some(match &self.report.failure()?.cause {
+            Cause::AgentLost { problem, .. } => problem.words.clone(),
+            Cause::AgentsMissing { missing } => missing[0].problem.words.clone(),
+            cause => format!("{cause:?}"),
+        })
+    }
+
     /// Number of jobs of the run: the job itself, and the job that stages its program, if there is one.
     fn jobs(&self) -> u32 {
         1 + u32::from(self.scenario.stage_mib.is_some())
@@ -147,6 +156,7 @@ impl Simulation {
             (Point::Begun, "begun", "ranks' programs have begun", ranks),
             (Point::Exchanged, "exchanged", "ranks have exchanged", ranks),
             (Point::Ready, "ready", "ranks are in main, with all addresses that they wait for", ranks),
+            (Point::Failed, "failed", "the launcher reports that the job has failed", 1),
         ];
         phases.into_iter().filter_map(|(point, name, words, of)| {
             let reached = self.report.checks.phases.at(point);
@@ -194,7 +204,8 @@ impl Simulation {
 
     pub fn json(&self) -> Value {
         let RunReport { classes, direct_links, rank_traffic, events, digest, .. } = &self.report;
-        let Scenario { plan, stage_mib, .. } = self.scenario;
+        let Scenario { plan, stage_mib, lost, .. } = self.scenario;
+        let failure = self.failure().or_else(|| lost.and_then(|_| self.loss()));
         let Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed } = plan;
         let classes = Class::ALL
             .iter()
@@ -209,7 +220,8 @@ impl Simulation {
             "machine": self.machine, "ranks": ranks, "nodes": nodes, "ppn": ppn, "fanout": fanout, "seed": seed,
             "start": name_of(&STARTS, &start), "exchange": name_of(&EXCHANGES, &exchange),
             "scheme": name_of_scheme(scheme), "value_bytes": value_bytes, "stage_mib": stage_mib,
-            "is_complete": self.is_complete(), "failure": self.failure(),
+            "lost": lost.map(|Lost { node, at_ms }| json!({ "node": node, "at_ms": at_ms })),
+            "is_complete": self.is_complete(), "failure": failure,
             "phases": phases.collect::<Map<_, _>>(), "classes": classes.collect::<Map<_, _>>(),
             "direct_links": direct_links, "rank_network": rank_traffic.map(rank_network),
             "events": events, "digest": format!("{digest:016x}"),
@@ -255,15 +267,8 @@ impl fmt::Display for Simulation {
             writeln!(to, "interrupted; until then:")?;
         }
         if let Some(Lost { node, at_ms }) = self.scenario.lost {
-            let end_ms = (self.report.elapsed_ns - self.scenario.plan.launched_ns()) as f64 / 1e6;
-            let why = match self.report.failure().map(|failure| &failure.cause) {
-                Some(Cause::AgentLost { problem, .. }) => problem.words.clone(),
-                Some(Cause::AgentsMissing { missing }) => missing[0].problem.words.clone(),
-                Some(cause) => format!("{cause:?}"),
-                None => "the job had ended before".to_owned(),
-            };
-            writeln!(to, "node {node} lost its power {at_ms} ms after the launch")?;
-            writeln!(to, "  {end_ms:>10.3} ms  the launcher ends: {why}")?;
+            let why = self.loss().unwrap_or_else(|| "the job had ended before".to_owned());
+            writeln!(to, "node {node} lost its power {at_ms} ms after the launch: {why}")?;
         }
         for Phase { words, count, of, seconds, .. } in self.phases() {
             let some = if count < of { format!(" ({count} of {of})") } else { String::new() };

@@ -217,14 +217,17 @@ const STATEMENTS: [Statement; 17] = [
 /// Exchanges that the table predicts at each size of `GROWING_RANKS`, with the times of `PMI2_KVS_Fence` and of
 /// `PMIX_Allgather` that "PMI Extensions" (Chakraborty et al., tables I and II) prints: number of ranks, and s.
 const GROWING: [(Exchange, [(u32, f64); 2]); 4] = [
-    (Exchange::Fence, [(4096, 0.396), (8192, 0.685)]),
+    (Exchange::FencePmi2, [(4096, 0.396), (8192, 0.685)]),
     (Exchange::Allgather, [(4096, 0.275), (8192, 0.471)]),
     (Exchange::Ifence, [(0, 0.0); 2]),
     (Exchange::Iallgather, [(0, 0.0); 2]),
 ];
 const GROWING_RANKS: [u32; 10] = [16, 64, 256, 1024, 4096, 8192, 16_384, 65_536, 262_144, 1_048_576];
-/// Most nodes of a growing job: larger jobs have more ranks on each node.
-const GROWING_NODES: u32 = 4096;
+/// Most nodes of a growing job: larger jobs have more ranks on each node. The simulator holds a fence's pairs once for
+/// each node.
+const GROWING_NODES: u32 = 2048;
+/// Growing jobs with more ranks exchange in the tree, for the reason given at [`LARGE`].
+const GROWING_AUTO: u32 = 65_536;
 const S4_RANKS: [u32; 10] = [4, 16, 64, 256, 1024, 2048, 8192, 32_768, 131_072, 1_048_576];
 
 /// Starts and exchanges at many sizes, that show how time and bytes grow with the number of ranks.
@@ -238,6 +241,7 @@ fn growing() -> impl Iterator<Item = Statement> {
             ppn: ppn(ranks, 16),
             exchange,
             quantity: Quantity::Exchange,
+            scheme: if ranks > GROWING_AUTO { ExchangeScheme::Tree } else { ExchangeScheme::Auto },
             published: printed.iter().find(|(size, _)| *size == ranks).map(|(_, s)| (*s, "PMI Extensions")),
             ..MOODY
         })
@@ -258,6 +262,8 @@ fn growing() -> impl Iterator<Item = Statement> {
 pub struct Options {
     /// Largest number of ranks of a start; larger starts are left out.
     pub ranks_max: u32,
+    /// Rows whose name contains this text; empty: all rows.
+    pub only: String,
     /// Largest number of ranks of the jobs that are simulated again with each constant halved and doubled.
     pub sensitivity_ranks: u32,
 }
@@ -329,10 +335,11 @@ impl Statement {
 /// # Errors
 /// A simulation fails or is interrupted, or the file cannot be written.
 pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Terminal) -> Result<(), Problem> {
-    let Options { ranks_max, sensitivity_ranks } = *options;
+    let Options { ranks_max, sensitivity_ranks, ref only } = *options;
     let flags = format!("--ranks-max {ranks_max} --sensitivity-ranks {sensitivity_ranks}");
+    let flags = if only.is_empty() { flags } else { format!("{flags} --only {only}") };
     let mut lines = Lines::begin(json, "simulation", &json!({}), &format!("table {flags}"))?;
-    let is_small = |statement: &Statement| statement.ranks <= ranks_max;
+    let is_small = |statement: &Statement| statement.ranks <= ranks_max && statement.name.contains(only);
     let mut last = None;
     for statement in STATEMENTS.into_iter().filter(is_small) {
         if predict(&statement, &mut last, &mut lines, terminal)? {

@@ -89,6 +89,12 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     let alone = format!("launch --wireup {} --rounds 1 --case memory-1x2 {files}", fake.display());
     assert_eq!(bench(&alone), 125);
 
+    // A wireup that hangs is killed together with its children.
+    script(&fake, "#!/bin/sh\ntest $1 = --version && exit\ntrap '' TERM\nsleep 1000 & wait\nsleep 1000\n");
+    let hang = format!("launch --wireup {} --rounds 1 --limit 1 --case true-1x2 {files}", fake.display());
+    assert_eq!(bench(&hang), 0);
+    assert!(has(&["failed", "wireup", "\"round\":0", "not finished after 1 s, killed"]));
+
     for wrong in [
         "", "lunch", "launch --case nonsense", "launch --rounds 0", "launch --peer h5", "launch --what",
         "launch --hosts a,,b", "launch --hosts a[1-3]", "launch --remote-shell rsh", "launch --soak 10",

@@ -1,7 +1,8 @@
 //! Every decoder of another process's bytes, and the properties that must hold for any input.
 //!
-//! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs
-//! and gives random ones. The first byte of an input gives the length of the pieces into which the rest is split; 0: a single piece.
+//! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs and
+//! gives random ones. The first byte of an input gives the length of the pieces into which the rest is split; 0: one
+//! piece.
 
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};

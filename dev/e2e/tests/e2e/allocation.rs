@@ -199,15 +199,15 @@ fn the_next_job_removes_the_files_of_a_cancelled_step() {
 fn signals_to_a_step_reach_the_ranks_which_end_cleanly_after_sigterm() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = format!("trap 'echo got it, rank $WIREUP_RANK' USR1; {SAYS_BYE}");
-    let mut running = machines.allocated("-N 4 -n 4", "--pmi auto").sh(&script).start_until("ready\n", 4);
+    let mut running = machines.allocated("-N 4 -n 8", "--pmi auto").sh(&script).start_until("ready\n", 8);
     let step = steps(&machines);
     machines.signal("USR1", &step);
-    for rank in 0..4 {
+    for rank in 0..8 {
         running.await_out(&format!("got it, rank {rank}\n"), 1);
     }
     machines.signal("TERM", &step);
     let outcome = running.finish();
-    assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
+    assert_eq!(outcome.out().matches("bye\n").count(), 8, "{outcome}");
     outcome.expect_err_line(&["the batch system terminated its agent (SIGTERM)"]);
     assert_eq!(outcome.code(), 143, "{outcome}");
 }

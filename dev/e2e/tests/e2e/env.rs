@@ -46,15 +46,17 @@ fn a_relative_program_name_is_found_in_the_current_directory() {
 }
 
 /// A rank has exactly one descriptor more than those that the launcher inherited: the PMI socket, whose number is in
-/// PMI_FD.
+/// PMI_FD. It also has the user's umask and file limit.
 #[test]
 fn no_descriptor_leaks_into_ranks() {
     let fds = |line: &str| line.split(" fds").nth(1).map(|fds| fds.split_whitespace().count());
     let limits = plain("limits");
     let given = fds(&Run::shell(&limits.display().to_string()).succeed().out()).expect("limits prints them");
     for placement in ["-n 8", "-n 8 --virtual-nodes 2"] {
-        let outcome = Run::job(placement).arg(&limits).succeed();
+        let script = format!("umask 027; ulimit -Sn 256; exec $WIREUP run {placement} {}", limits.display());
+        let outcome = Run::shell(&script).succeed();
         for line in outcome.out().lines() {
+            assert!(line.starts_with("nofile 256 umask 027 "), "{outcome}");
             let fds = fds(line).expect("limits prints them");
             assert!(fds == given + 1 || fds == 1, "{fds} descriptors instead of {} or 1: {outcome}", given + 1);
         }

@@ -22,11 +22,12 @@ fn remote_ranks_have_the_users_directory_umask_and_limits() {
 fn remote_ranks_have_the_users_variables() {
     let Some(machines) = machines::four() else { return };
     let script = "printf 'A=file\\n# no\\nB=\"quoted words\"\\n' >$TMPDIR/vars; FROM_HERE=here $WIREUP run --hosts \
-        n0,n1 \
-        --fanout 1 --env-file $TMPDIR/vars -x GIVEN='two words' -x FROM_HERE sh -c 'echo \"$A.$B.$GIVEN.$FROM_HERE\"'; \
+        n0,n1 --fanout 1 --env-file $TMPDIR/vars -x GIVEN='two words' -x FROM_HERE \
+        sh -c 'printf \"%s\\n\" \"$A.$B.$GIVEN.$FROM_HERE.$ODD$1\"' 0 \"$ODD\"; \
         code=$?; rm $TMPDIR/vars; exit $code";
-    let outcome = machines.shell(script).succeed();
-    assert_eq!(outcome.out(), "file.quoted words.two words.here\n".repeat(2), "{outcome}");
+    let odd: String = (1..=127u8).map(char::from).collect();
+    let outcome = machines.shell(script).env("ODD", odd.clone()).succeed();
+    assert_eq!(outcome.out(), format!("file.quoted words.two words.here.{odd}{odd}\n").repeat(2), "{outcome}");
 }
 
 /// Ranks do not see the variables of the ssh login that has started their agent.
