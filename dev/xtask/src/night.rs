@@ -92,9 +92,12 @@ pub fn large() -> Result {
         tests.args(words).env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
         tests
     };
+    let mut digests = Command::new(&worlds);
+    digests.arg("digests::").env("WIREUP_SIM_DIGESTS", "check");
     let mut large_worlds = Command::new(worlds);
     large_worlds.arg("--ignored");
     let parts = [
+        ("digests of all recorded sessions", digests),
         ("simulated worlds at large sizes", large_worlds),
         ("traffic of real jobs of up to 4,096 ranks is the simulated traffic", end_to_end(&["traffic::"])),
         ("end-to-end tests at large sizes", end_to_end(&["--skip", "traffic::"])),
