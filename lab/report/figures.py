@@ -154,7 +154,8 @@ def draw_lines(axis, results, spec):
             capsize=2,
         )
     axis.set(xscale="log", yscale="log", xlabel=spec.get("xlabel", across), ylabel=f"{spec['ylabel']} [{spec['unit']}]")
-    axis.set_xticks(sorted(ticks), labels=[f"{tick:,}" for tick in sorted(ticks)])
+    ticks = spec.get("ticks") or sorted(ticks)
+    axis.set_xticks(ticks, labels=[f"{tick:,}" for tick in ticks])
     axis.xaxis.set_minor_locator(ticker.NullLocator())
     axis.set_ylim(bottom=spec.get("ymin"), top=spec.get("ymax"))
     number = ticker.FuncFormatter(lambda value, _: f"{value:,.6g}")

@@ -233,6 +233,7 @@ const S4_RANKS: [u32; 10] = [4, 16, 64, 256, 1024, 2048, 8192, 32_768, 131_072, 
 /// Starts and exchanges at many sizes, that show how time and bytes grow with the number of ranks.
 fn growing() -> impl Iterator<Item = Statement> {
     let ppn = |ranks: u32, least: u32| least.max(ranks / GROWING_NODES);
+    let scheme = |ranks| if ranks > GROWING_AUTO { ExchangeScheme::Tree } else { ExchangeScheme::Auto };
     let exchanges = GROWING_RANKS.into_iter().flat_map(move |ranks| {
         GROWING.map(|(exchange, printed)| Statement {
             name: "growing",
@@ -241,7 +242,7 @@ fn growing() -> impl Iterator<Item = Statement> {
             ppn: ppn(ranks, 16),
             exchange,
             quantity: Quantity::Exchange,
-            scheme: if ranks > GROWING_AUTO { ExchangeScheme::Tree } else { ExchangeScheme::Auto },
+            scheme: scheme(ranks),
             published: printed.iter().find(|(size, _)| *size == ranks).map(|(_, s)| (*s, "PMI Extensions")),
             ..MOODY
         })
@@ -252,7 +253,7 @@ fn growing() -> impl Iterator<Item = Statement> {
         ranks,
         ppn: ppn(ranks, 2),
         start: Start::Ssh,
-        scheme: ExchangeScheme::Auto,
+        scheme: scheme(ranks),
         ..LARGE
     });
     exchanges.chain(starts)
