@@ -40,10 +40,11 @@ fn tests() -> Result {
     prepare(compile.args(["test", "--workspace", "--quiet", "--no-run"]))?;
     step::step("cargo test --no-run", || step::run_quietly(&mut compile))?;
     let threads = thread::available_parallelism().map_or(2, usize::from) + 1;
+    // With `--package` instead, dependencies would have other features, and be compiled again.
     let mut end_to_end = cargo();
-    end_to_end.args(["test", "--package", "wireup-e2e", "--test", "e2e"]).env("RUST_TEST_THREADS", threads.to_string());
+    end_to_end.args(["test", "--workspace", "--test", "e2e"]).env("RUST_TEST_THREADS", threads.to_string());
     let mut suites = cargo();
-    suites.args(["test", "--package", "wireup-e2e", "--test", "suites"]);
+    suites.args(["test", "--workspace", "--test", "suites"]);
     let mut others = cargo();
     others.args(["test", "--workspace", "--exclude", "wireup-e2e", "--no-fail-fast"]);
     let first = vec![("end-to-end tests", end_to_end)];
