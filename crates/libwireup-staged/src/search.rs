@@ -109,22 +109,41 @@ pub fn first(folders: &Folders, staged: &Staged, walk: &mut Walk, object: usize,
     if folders.is_open {
         return Has::Unknown;
     }
-    let paths = |is_wanted: fn(&Folder, usize) -> bool| {
-        let all = folders.all[..folders.count].iter();
-        all.filter(move |folder| is_wanted(folder, object)).map(|folder| folders.path(folder))
-    };
-    let runpath = || paths(|folder, object| folder.object == object && folder.is_own);
-    let rpath = paths(|folder, object| folder.object == object && !folder.is_own)
-        .chain(paths(|folder, object| folder.object != object && !folder.is_own && folder.is_main));
-    let mut rpath_of_others = paths(|folder, object| folder.object != object && !folder.is_own && !folder.is_main);
-    let variable = staged.search.split(|byte| [b':', b';'].contains(byte)).filter(|_| !staged.search.is_empty());
+    let all = || folders.all[..folders.count].iter();
+    let has_own = all().any(|folder| folder.object == object && folder.is_own);
+    let is_of_object = |folder: &&Folder| folder.object == object;
+    let is_of_main = |folder: &&Folder| folder.object != object && folder.is_main;
+    let is_of_other = |folder: &&Folder| folder.object != object && !folder.is_main;
     let mut look = |path: &[u8]| has(staged, walk, path, name);
-    let is_rpath_used = runpath().next().is_none();
-    if is_rpath_used && rpath_of_others.any(|path| look(path) != Has::Nothing) {
-        return Has::Unknown;
+    if !has_own {
+        for folder in all().filter(|folder| !folder.is_own).filter(is_of_other) {
+            if look(folders.path(folder)) != Has::Nothing {
+                return Has::Unknown;
+            }
+        }
+        let certain = all().filter(is_of_object).chain(all().filter(is_of_main));
+        for folder in certain.filter(|folder| !folder.is_own) {
+            match look(folders.path(folder)) {
+                Has::Nothing => {}
+                found => return found,
+            }
+        }
     }
-    let in_order = rpath.filter(|_| is_rpath_used).chain(variable).chain(runpath());
-    in_order.map(look).find(|found| *found != Has::Nothing).unwrap_or(Has::Nothing)
+    if !staged.search.is_empty() {
+        for folder in staged.search.split(|byte| [b':', b';'].contains(byte)) {
+            match look(folder) {
+                Has::Nothing => {}
+                found => return found,
+            }
+        }
+    }
+    for folder in all().filter(is_of_object).filter(|folder| folder.is_own) {
+        match look(folders.path(folder)) {
+            Has::Nothing => {}
+            found => return found,
+        }
+    }
+    Has::Nothing
 }
 
 /// Whether a directory has a library of this name.
