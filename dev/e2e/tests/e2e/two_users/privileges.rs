@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 use std::time::{Duration, Instant};
 use wireup_e2e::folders::Folder;
 use wireup_e2e::sessions::status_of;
