@@ -222,6 +222,6 @@ fn declarations_match_the_c_headers() {
 fn compiles(source: &str) -> bool {
     let mut cc = Command::new("cc");
     let Ok(mut child) = cc.args(["-x", "c", "-fsyntax-only", "-"]).stdin(Stdio::piped()).spawn() else { return false };
-    child.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
-    child.wait().unwrap().success()
+    let is_read = child.stdin.take().unwrap().write_all(source.as_bytes()).is_ok();
+    child.wait().unwrap().success() && is_read
 }

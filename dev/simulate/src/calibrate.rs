@@ -34,10 +34,10 @@ struct Group {
     by: &'static str,
 }
 
-/// Nodes that are many: agents' turns then find caches that other agents have used.
+/// From this number of nodes on, an agent that gets its turn no longer finds its memory in the processor's caches.
 const MANY_NODES: u32 = 16;
 
-/// The groups that are fitted first, to the jobs with fewer than [`MANY_NODES`] nodes.
+/// The groups that are fitted first, to all jobs but the exchanges of [`MANY_NODES`] nodes and more.
 const GROUPS: [Group; 7] = [
     Group { keys: &["launcher_ns"], by: "jobs of /bin/true" },
     Group {
@@ -50,7 +50,7 @@ const GROUPS: [Group; 7] = [
     Group { keys: &["costs.input_ns", "costs.frame_ns"], by: "gets, and fences of 32 bytes" },
     Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
 ];
-/// What is fitted then, to the fences of [`MANY_NODES`] nodes and more.
+/// The group that is fitted afterwards, to the exchanges of [`MANY_NODES`] nodes and more.
 const COLD: [Group; 1] = [Group { keys: &["shared.cold_ns"], by: "fences of many nodes" }];
 
 /// All cases; those of one kind are in the order of their sizes. Every second case is used for the fit.

@@ -60,7 +60,7 @@ const STDOUT: &str = "/dev/stdout";
 const LOSE: Flag = Flag::value(
     &["--lose"],
     "NODE@MS",
-    "This node (from 1) loses its power so many ms after the launch: prints when the launcher reports it.",
+    "Node NODE (from 1) loses its power MS milliseconds after the launch; prints when the launcher reports this.",
 );
 const FORCE: Flag = Flag::switch(&["--force"], "Run even if this machine may not have the memory.");
 

@@ -216,11 +216,11 @@ const STATEMENTS: [Statement; 17] = [
 
 /// Exchanges that the table predicts at each size of `GROWING_RANKS`, with the times of `PMI2_KVS_Fence` and of
 /// `PMIX_Allgather` that "PMI Extensions" (Chakraborty et al., tables I and II) prints: number of ranks, and s.
-const GROWING: [(Exchange, [(u32, f64); 2]); 4] = [
-    (Exchange::FencePmi2, [(4096, 0.396), (8192, 0.685)]),
-    (Exchange::Allgather, [(4096, 0.275), (8192, 0.471)]),
-    (Exchange::Ifence, [(0, 0.0); 2]),
-    (Exchange::Iallgather, [(0, 0.0); 2]),
+const GROWING: [(Exchange, &[(u32, f64)]); 4] = [
+    (Exchange::FencePmi2, &[(4096, 0.396), (8192, 0.685)]),
+    (Exchange::Allgather, &[(4096, 0.275), (8192, 0.471)]),
+    (Exchange::Ifence, &[]),
+    (Exchange::Iallgather, &[]),
 ];
 const GROWING_RANKS: [u32; 10] = [16, 64, 256, 1024, 4096, 8192, 16_384, 65_536, 262_144, 1_048_576];
 /// Most nodes of a growing job: larger jobs have more ranks on each node. The simulator holds a fence's pairs once for
@@ -230,7 +230,7 @@ const GROWING_NODES: u32 = 2048;
 const GROWING_AUTO: u32 = 65_536;
 const S4_RANKS: [u32; 10] = [4, 16, 64, 256, 1024, 2048, 8192, 32_768, 131_072, 1_048_576];
 
-/// Starts and exchanges at many sizes, that show how time and bytes grow with the number of ranks.
+/// Starts and exchanges at many sizes, which show how time and bytes grow with the number of ranks.
 fn growing() -> impl Iterator<Item = Statement> {
     let ppn = |ranks: u32, least: u32| least.max(ranks / GROWING_NODES);
     let scheme = |ranks| if ranks > GROWING_AUTO { ExchangeScheme::Tree } else { ExchangeScheme::Auto };
