@@ -21,7 +21,8 @@ BLOCK = re.compile(r"(<!-- (table|ratios|runs)\n(.*?)-->\n).*?(<!-- end -->)", r
 
 def pages():
     """The pages that contain such tables."""
-    return [ROOT / "docs/benchmarks.md", ROOT / "lab/model/README.md", *sorted(DATA.glob("*.md"))]
+    sources = sorted((ROOT / "lab/reproductions").glob("*/README.md"))
+    return [ROOT / "docs/benchmarks.md", ROOT / "lab/model/README.md", *sources, *sorted(DATA.glob("*.md"))]
 
 
 def tables_of(text):

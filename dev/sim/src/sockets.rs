@@ -22,6 +22,8 @@ pub struct Socket {
     from_agent: Fifo<FromAgent>,
     /// Whether each end of the PMI socket is open: the rank's end, then the agent's.
     pub open: [bool; 2],
+    /// The number of turns on the machine at the rank's last turn.
+    last_turn: u64,
     /// The connection to the job's store, once the rank has made one.
     pub store: Option<Box<StoreLink>>,
 }
@@ -97,6 +99,13 @@ pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
 }
 
 impl Proc {
+    /// The time at which the rank has read an answer that was sent at `sent`.
+    pub fn reads(&mut self, cx: &mut Cx, sent: Instant) -> Instant {
+        let (host, slept) = (self.socket.host, self.progress.is_in_collective());
+        let cold_ns = cx.begins_turn(host, &mut self.socket.last_turn);
+        cx.work(host, sent, |costs| cold_ns + costs.request_ns + if slept { costs.wake_ns } else { 0 })
+    }
+
     /// The agent reads from the socket; `None`: there is nothing to report to the agent.
     pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
         if !self.start_is_known {
@@ -139,8 +148,7 @@ impl Jobs {
             return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
-        let slept = proc.progress.is_in_collective();
-        let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
+        let read = proc.reads(cx, sent);
         if proc.is_own()
             && let Some(piece) = cut(cx, &mut bytes)
         {

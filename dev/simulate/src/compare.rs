@@ -9,9 +9,16 @@ use crate::timed::{Case, Timed, as_this_machine, median};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use wireup_sim::costs::Costs;
 
 /// Length of the value of each rank in a fence (bytes).
 const VALUE_BYTES: u16 = 32;
+
+/// The processor time of a remote shell is fitted to a job on this many hosts, run this often; it is at least and at
+/// most this long (ns). Chosen.
+const SHELL_NODES: u32 = 8;
+const SHELL_ROUNDS: u32 = 5;
+const SHELL_NS: (u64, u64) = (1_000, 10_000_000_000);
 
 /// Number of nodes, and number of ranks on each node.
 pub type Shape = (u32, u32);
@@ -44,7 +51,10 @@ pub fn compare(
     hosts: Option<&str>,
     json: Option<(PathBuf, File)>,
 ) -> Result<(), Problem> {
-    let machine = if hosts.is_some() { machine } else { as_this_machine(machine) };
+    let machine = match hosts {
+        Some(hosts) => with_shell_of(machine, hosts, wireup, shapes)?,
+        None => as_this_machine(machine),
+    };
     let shown: Vec<String> = shapes.iter().map(|(nodes, ppn)| format!("{nodes}x{ppn}")).collect();
     let by_ssh = hosts.map_or(String::new(), |hosts| format!("--hosts {hosts} "));
     let words = format!("compare --rounds {rounds} --machine {name} {by_ssh}{}", shown.join(" "));
@@ -56,6 +66,22 @@ pub fn compare(
         }
     }
     Ok(())
+}
+
+/// The machine with a remote shell that takes as much processor time as that of `hosts`: fitted to a small job.
+fn with_shell_of(machine: Machine, hosts: &str, wireup: &Path, shapes: &[Shape]) -> Result<Machine, Problem> {
+    let most = shapes.iter().map(|(nodes, _)| *nodes).max().unwrap_or(1);
+    let case = Case { timed: Timed::Job, nodes: most.min(SHELL_NODES), ppn: 1 };
+    let times = (0..SHELL_ROUNDS).map(|_| case.measure(wireup, Some(hosts)));
+    let measured = median(&mut times.collect::<Result<Vec<f64>, _>>()?);
+    let (mut low, mut high) = SHELL_NS;
+    while high - low > low / 100 {
+        let shell_ns = low.midpoint(high);
+        let tried = Machine { costs: Costs { shell_ns, ..machine.costs }, ..machine.clone() };
+        if case.simulate(Start::Ssh, &tried) < measured { low = shell_ns } else { high = shell_ns }
+    }
+    println!("remote shell: {} of a processor, fitted to {}", shown_ms(low as f64 / 1e9), case.name());
+    Ok(Machine { costs: Costs { shell_ns: low, ..machine.costs }, ..machine })
 }
 
 fn compare_one(

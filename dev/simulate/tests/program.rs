@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use wireup_sim::phases::Point;
 use wireup_simulate::machine::Machine;
@@ -52,6 +53,14 @@ fn a_trace_has_the_times_of_the_run() {
     assert!(seconds("forked") < fenced && fenced <= seconds("exchanged"), "{fenced} {result}");
     let printed = output(&format!("{words} --profile /dev/stdout")).stdout;
     assert_eq!(serde_json::from_slice::<Value>(&printed).expect("only the trace is printed"), trace);
+}
+
+#[test]
+fn a_reader_that_has_gone_ends_the_program_without_a_message() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ran = program("--help").stdout(writer).stderr(Stdio::piped()).output().expect("the program runs");
+    assert_eq!((ran.status.signal(), ran.stderr), (Some(Signal::PIPE.as_raw()), Vec::new()));
 }
 
 #[test]
