@@ -312,7 +312,7 @@ typedef struct wu_counts_t {
     uint64_t messages;  /* sent */
     uint64_t bytes;     /* of them */
     uint64_t rounds;    /* waits for messages of others, one after another in a collective or a search for an address */
-    uint64_t questions; /* messages that asked for an address */
+    uint64_t questions; /* messages that asked for an address, also those passed on for others */
     uint64_t connections; /* open, without those that are being closed */
     uint64_t addresses;   /* of how many other ranks the address is known */
     uint64_t address_len; /* bytes of this process's own */

@@ -1,6 +1,6 @@
 //! One group of a process: its collectives, the addresses of its members, and tagged messages between two members.
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, Graph};
 use crate::collectives::Collectives;
 use crate::outbox::{Context, Failure, Outbox, Output, Request};
 use crate::shape::{Peer, Shape};
@@ -58,6 +58,11 @@ impl Group {
         &self.collectives.shape
     }
 
+    /// The addresses of members, and the graph in which they are searched for. `left`: ranks that have left the job.
+    pub fn searching<'a>(&'a mut self, context: Context, left: &'a BTreeSet<u32>) -> (&'a mut Addresses, Graph<'a>) {
+        (&mut self.addresses, Graph { context, shape: &self.collectives.shape, left })
+    }
+
     pub fn has(&self, rank: u32) -> bool {
         let is_place = self.is_known && rank < self.shape().size;
         is_place || self.addresses.known(self.shape()).any(|peer| peer.rank == rank)
@@ -81,7 +86,7 @@ impl Group {
     pub fn add_awaited(&self, context: Context, awaited: &mut Awaited) {
         let shape = self.shape();
         awaited.parts.extend(self.collectives.awaited());
-        awaited.parts.extend(self.addresses.asked(shape).map(|peer| peer.rank));
+        awaited.parts.extend(self.addresses.asked());
         for place in self.tagged.awaited().filter(|place| *place != shape.me) {
             match self.addresses.get(shape, place) {
                 Some(peer) => drop(awaited.senders.insert(peer.rank)),

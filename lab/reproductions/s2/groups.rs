@@ -87,7 +87,7 @@ const ALL_RESULTS_RANKS_MAX: u32 = 1024;
 const ADDRESS_LEN_AT: usize = 6;
 const REPEAT_MAX: u32 = 1000;
 /// Simulated job sizes of `connections`.
-const HELD_SIMULATED: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
+const HELD_SIMULATED: [u32; 7] = [16, 64, 256, 1024, 4096, 16384, 73728];
 /// Name in the samples of jobs whose ranks only open the library.
 const OPEN: &str = "graph-alone";
 
@@ -261,6 +261,7 @@ fn figures(costs: &[Cost], size: usize) -> Measures {
         bytes("sent", most(|cost| cost.bytes)),
         bytes("sent-all", all(|cost| cost.bytes)),
         count("questions", most(|cost| cost.questions)),
+        count("questions-all", all(|cost| cost.questions)),
     ]
 }
 

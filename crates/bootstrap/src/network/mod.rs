@@ -413,6 +413,7 @@ impl Network {
         match word {
             Word::Goodbye => {
                 self.connections.on_left(from);
+                self.groups.on_left(from);
                 self.carrier.close(number);
                 self.send_waiting(from);
             }
@@ -574,6 +575,7 @@ impl Network {
         }
         // Handle what has arrived first: this process may then no longer wait for its senders.
         self.pump();
+        self.groups.ask_again();
         let awaited = self.groups.awaited();
         let mut ranks = awaited.parts;
         if self.upkeep.open_max.is_some() {
