@@ -56,7 +56,7 @@ impl Groups {
     /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
     pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
         let request = self.out.request();
-        self.build(request, context, None, Shape::new(me, size, left, right));
+        self.build(request, context, Group::new(context, Shape::new(me, size, left, right)));
         request
     }
 
@@ -107,7 +107,7 @@ impl Groups {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(Begun { context, neighbours: None, .. }) => {
                 let own = &self.out.own;
-                self.build(request, context, None, Shape::new(0, 1, own.clone(), own.clone()));
+                self.build(request, context, Group::new(context, Shape::new(0, 1, own.clone(), own.clone())));
             }
             Ok(Begun { context, neighbours: Some((left, right)), heard }) => {
                 // Another member may have given up the group already, and its message may have arrived.
@@ -146,7 +146,9 @@ impl Groups {
             // The barrier completes unless members disagree somewhere in the new group.
             return self.add(context, group, Some((request, Box::new(Barrier::default()))));
         }
-        self.build(request, context, Some(of), Shape::new(me, size, left, right));
+        let mut group = Group::new(context, Shape::new(me, size, left, right));
+        group.made_from = Some(of);
+        self.build(request, context, group);
     }
 
     /// Gives up a group that is being created, and drops its late messages; `false`: no such group is being created.
@@ -217,21 +219,29 @@ impl Groups {
         if self.is_leaving {
             return false;
         }
-        let groups = || self.groups.values();
-        let all = self.early.bytes() + groups().map(Group::kept_bytes).sum::<usize>();
-        if all <= KEPT_BYTES_MAX {
+        if self.kept_bytes() <= KEPT_BYTES_MAX {
             return false;
         }
-        let of_rank = self.early.bytes_of(rank) + groups().map(|group| group.kept_bytes_of(rank)).sum::<usize>();
-        if of_rank <= KEPT_BYTES_MAX {
+        let in_groups = self.groups.values().map(|group| group.kept_bytes_of(rank)).sum::<usize>();
+        if self.early.bytes_of(rank) + in_groups <= KEPT_BYTES_MAX {
             return false;
         }
         let awaited = self.awaited();
         !awaited.has(rank) && awaited.unknown.is_empty()
     }
 
+    /// Size of the messages that wait here for a group, a collective or a receive, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.early.bytes() + self.groups.values().map(Group::kept_bytes).sum::<usize>()
+    }
+
     pub fn shape(&self, of: Context) -> Option<&Shape> {
         self.groups.get(&of).map(Group::shape)
+    }
+
+    /// Whether a split has made this group of consecutive ranks of the job, in ascending order.
+    pub fn is_consecutive(&self, of: Context) -> bool {
+        self.groups.get(&of).is_some_and(|group| group.is_consecutive)
     }
 
     /// Removes a group; its requests in progress fail.
@@ -428,11 +438,8 @@ impl Groups {
         self.take_early(context);
     }
 
-    /// Adds a new group, and builds its graph. Until the graph is built, the group fails if the group `made_from`
-    /// fails.
-    fn build(&mut self, request: Request, context: Context, made_from: Option<Context>, shape: Shape) {
-        let mut group = Group::new(context, shape);
-        group.made_from = made_from;
+    /// Adds a new group, and builds its graph.
+    fn build(&mut self, request: Request, context: Context, group: Group) {
         self.add(context, group, Some((request, Box::new(Build::default()))));
     }
 
@@ -464,9 +471,11 @@ impl Groups {
         let result = match (result, then) {
             (Err(Malformed), _) => Err(Failure::Malformed),
             (Ok(Outcome::Place(Some(place))), Then::Build) => {
-                let NewPlace { me, size, left, right, first } = place;
-                let shape = Shape::new(me, size, left, right);
-                return self.build(request, derived(context, epoch, first), Some(context), shape);
+                let NewPlace { me, size, left, right, first, is_consecutive } = place;
+                let made = derived(context, epoch, first);
+                let mut group = Group::new(made, Shape::new(me, size, left, right));
+                (group.made_from, group.is_consecutive) = (Some(context), is_consecutive);
+                return self.build(request, made, group);
             }
             (Ok(_), Then::Build) => Ok(Done::Group(None)),
             (Ok(_), Then::Join) => {

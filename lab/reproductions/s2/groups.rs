@@ -149,7 +149,10 @@ fn simulate(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Resu
     let (mut network, built) = RankNetwork::new(layout.job_size(), ADDRESS_LEN)?;
     bench.add(case, BUILD, 0, Ok(figures(&built, built.len())));
     for (name, operation, _) in SCHEMES {
-        let figures = simulate_call(&mut network, simulated_call(operation, layout, choice.lengths))?;
+        let mut figures = simulate_call(&mut network, simulated_call(operation, layout, choice.lengths))?;
+        if operation == Operation::Split {
+            figures.push(bytes("kept", network.kept_max() as f64));
+        }
         bench.add(case, name, 0, Ok(figures));
     }
     Ok(())

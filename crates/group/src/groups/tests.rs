@@ -128,8 +128,10 @@ proptest! {
         for (colour, members) in &mut expected {
             members.sort_unstable();
             let context = contexts[members[0].1 as usize].unwrap();
+            let is_consecutive = members.is_sorted_by(|one, next| one.1 + 1 == next.1);
             for (place, (_, rank)) in (0..).zip(&*members) {
                 prop_assert_eq!(contexts[*rank as usize], Some(context), "colour {:?}", colour);
+                prop_assert_eq!(bench.ranks.members[*rank as usize].is_consecutive(context), is_consecutive);
                 let shape = bench.ranks.members[*rank as usize].shape(context).unwrap();
                 prop_assert_eq!((shape.me, shape.size as usize), (place, members.len()));
                 for (place, peer) in shape.known() {
@@ -417,6 +419,34 @@ fn a_member_that_does_not_exist_is_refused() {
     let request = bench.member(0).locate(77, 0);
     bench.run_until_idle();
     assert_eq!(bench.take(0, request), Some(Err(Failure::NoGroup)));
+}
+
+#[test]
+fn a_split_tells_its_members_whether_their_ranks_are_consecutive() {
+    let size = 40;
+    let by = [
+        (true, (|me| (me / 7, 0)) as fn(u32) -> (u32, i64)),
+        (true, |me| (0, me.into())),
+        (false, |me| (me % 2, 0)),
+        (false, |me| (0, -i64::from(me))),
+        // The last two are in the other order.
+        (false, |me| (0, if me == 39 { 38 } else if me == 38 { 39 } else { me.into() })),
+        // One in the middle is missing.
+        (false, |me| (u32::from(me == 20), 0)),
+    ];
+    for (is_consecutive, wanted) in by {
+        let mut bench = Bench::new(size, 3);
+        let requests = bench.all(|groups, me| {
+            let (colour, key) = wanted(me);
+            groups.split(WORLD, Wanted { colour: Some(vec![colour as u8]), key })
+        });
+        for (me, result) in (0..).zip(bench.take_results(requests)) {
+            let made = group(&result).expect("a group");
+            let member = bench.member(me);
+            let is_alone = member.shape(made).is_some_and(|shape| shape.size == 1);
+            assert_eq!(member.is_consecutive(made), is_consecutive || is_alone, "{me}");
+        }
+    }
 }
 
 /// Both members of each comparison of the sort make it in the same order: otherwise the split would not end.

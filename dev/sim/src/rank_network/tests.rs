@@ -133,6 +133,25 @@ fn a_job_of_thousands_is_split_into_nodes() {
     let (mut network, _) = RankNetwork::new(5_000, 15).unwrap();
     let split = network.run(Call::Split(64)).unwrap();
     assert!(split.iter().all(|cost| cost.rounds <= LOG * (LOG + 1) + LOG + 8));
+    hold_little(&network, LOG as usize, 6);
+}
+
+/// After a split into groups of `2^group` ranks, which takes memory in proportion to log P only: the links of two
+/// graphs are known, and never more than a message of a step for each link has waited.
+fn hold_little(network: &RankNetwork, log: usize, group: usize) {
+    const MESSAGE_LEN_MAX: usize = 128;
+    assert!(network.held().iter().all(|held| held.addresses <= 2 * (log + group)));
+    assert!(network.kept_max() <= 2 * log * MESSAGE_LEN_MAX, "{}", network.kept_max());
+}
+
+/// Takes a minute and 2 GiB of memory: `cargo test --profile proof -p wireup-sim rank_network -- --ignored`.
+#[test]
+#[ignore = "a minute and 2 GiB of memory"]
+fn the_sources_largest_job_is_split_into_nodes() {
+    let (mut network, _) = RankNetwork::new(SIZE, 15).unwrap();
+    let split = network.run(Call::Split(36)).unwrap();
+    assert!(split.iter().all(|cost| cost.rounds <= LOG * (LOG + 1) + LOG + 8));
+    hold_little(&network, LOG as usize, 6);
 }
 
 #[test]
