@@ -342,10 +342,12 @@ fn a_member_that_has_left_is_passed_by_and_gets_no_answer() {
         bench.member(8).on_left(left);
     }
     bench.member(8).locate(WORLD, 21);
-    let to: Vec<u32> = core::iter::from_fn(|| bench.member(8).poll()).filter_map(|output| match output {
-        Output::Send { to, .. } => Some(to),
-        _ => None,
-    }).collect();
+    let to: Vec<u32> = core::iter::from_fn(|| bench.member(8).poll())
+        .filter_map(|output| match output {
+            Output::Send { to, .. } => Some(to),
+            _ => None,
+        })
+        .collect();
     assert_eq!(to, [24]);
 }
 
@@ -430,7 +432,18 @@ fn a_split_tells_its_members_whether_their_ranks_are_consecutive() {
         (false, |me| (me % 2, 0)),
         (false, |me| (0, -i64::from(me))),
         // The last two are in the other order.
-        (false, |me| (0, if me == 39 { 38 } else if me == 38 { 39 } else { me.into() })),
+        (false, |me| {
+            (
+                0,
+                if me == 39 {
+                    38
+                } else if me == 38 {
+                    39
+                } else {
+                    me.into()
+                },
+            )
+        }),
         // One in the middle is missing.
         (false, |me| (u32::from(me == 20), 0)),
     ];

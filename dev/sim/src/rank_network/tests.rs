@@ -82,7 +82,10 @@ fn addresses_are_found_in_half_as_many_questions_as_the_size_has_bits() {
         let asked = |costs: &[Cost]| costs.iter().map(|cost| cost.questions).sum::<u64>();
         let farthest = asked(&network.run(Call::Locate(1)).unwrap());
         assert!(farthest <= powers(size).div_ceil(2), "{size}");
-        assert!(size < 1024 || farthest == 4, "341 = 256 + 64 + 16 + 4 + 1, of which the last is known to the one asked");
+        assert!(
+            size < 1024 || farthest == 4,
+            "341 = 256 + 64 + 16 + 4 + 1, of which the last is known to the one asked"
+        );
         let costs = network.run(Call::Locate(16)).unwrap();
         let messages: u64 = costs.iter().map(|cost| cost.messages).sum();
         let askers = u64::from(size.min(16));
