@@ -6,10 +6,10 @@
  * (Slurm, Hydra), and without a launcher, as rank 0 of 1.
  *
  * Groups. wu_group_world contains all ranks of the job. wu_group_split and wu_group_split_str divide a group. Each
- * member of a group of P members needs connections and memory in proportion to log P, and for the time of a split that
- * the agents carry out (see Engines) memory in proportion to P. All members call the same functions of a group in the
- * same order. Different groups are independent: two libraries that each use a group of their own never disturb each
- * other.
+ * member of a group of P members needs connections and memory in proportion to log P. Where the agents carry out
+ * collectives (see Engines), a split of at most split_gather_max members needs memory in proportion to P for its time,
+ * and the group of leaders one number for each node. All members call the same functions of a group in the same order.
+ * Different groups are independent: two libraries that each use a group of their own never disturb each other.
  *
  * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait until it is complete.
  * Otherwise *req becomes a request, and the results are valid once wu_wait has returned WU_OK for it. Requests may
@@ -19,10 +19,11 @@
  * Engines. Under wireup the agents carry out collectives (WU_ENGINE_AGENTS), even while ranks compute. The ranks carry
  * out everything else (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of
  * groups that wu_group_create has made, whose members are not in the order of ranks or are scattered over more than
- * 1,024 ranges, or that belong to a job under another launcher. They use TCP or datagrams, encrypted. Each connection
- * is made when it is first needed, and only while the ranks are in functions of this library. Under wireup a message
- * waits until the rank that it is for has used connections too; under other launchers the first call that needs
- * connections waits for all ranks of the job.
+ * 1,024 ranges (over more than one, if a group of more than split_gather_max was split), or that belong to a job under
+ * another launcher. They use TCP or datagrams, encrypted. Each connection is made when it is first needed, and only
+ * while the ranks are in functions of this library. Under wireup a message waits until the rank that it is for has used
+ * connections too; under other launchers the first call that needs connections waits for all ranks of the job, and
+ * ranks ask each other for addresses along the connections of a group.
  *
  * Threads and forks. One thread at a time may use a context; contexts of different threads are independent. The library
  * installs no signal handlers, and starts no threads unless the program asks for one with WU_OPEN_THREAD. In a child
@@ -108,6 +109,7 @@ typedef struct wu_req wu_req;
  * the context. With it wu_fd is -1, because the thread waits for that descriptor. */
 #define WU_OPEN_THREAD 16
 #define WU_OPEN_NAME 32
+#define WU_OPEN_SPLIT_GATHER_MAX 64
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */
@@ -124,6 +126,10 @@ typedef struct wu_open_params {
     uint32_t connections_max;
     /* Name of the calling library: 1 to 30 letters, digits, '-', '_' and '.'; see wu_open. */
     const char *name;
+    /* Under wireup, how many members a group may have so that a split of it is one exchange by the agents, which
+     * gives each rank the keys and colours of all (default 16,384). The ranks split larger groups by sorting among
+     * themselves, in 3 log2 P squared steps. All ranks choose the same. */
+    uint32_t split_gather_max;
 } wu_open_params;
 
 /* Joins the job; params may be null.
@@ -312,7 +318,7 @@ typedef struct wu_counts_t {
     uint64_t messages;  /* sent */
     uint64_t bytes;     /* of them */
     uint64_t rounds;    /* waits for messages of others, one after another in a collective or a search for an address */
-    uint64_t questions; /* messages that asked for an address */
+    uint64_t questions; /* messages that asked for an address, also those passed on for others */
     uint64_t connections; /* open, without those that are being closed */
     uint64_t addresses;   /* of how many other ranks the address is known */
     uint64_t address_len; /* bytes of this process's own */

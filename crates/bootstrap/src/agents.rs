@@ -13,13 +13,13 @@
 
 use crate::error::Error;
 use crate::operation::Operation;
+use crate::runs::{Run, place_of, size};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::Wanted;
 use wireup_group::{Context, Done, Failure, WORLD, derived};
-use wireup_wire::limits::GROUP_RUNS_MAX;
 use wireup_wire::shared::rows::Rows;
 
 /// Maximum length of a contribution to a split (bytes): a key, a marker and a colour.
@@ -198,9 +198,6 @@ fn unstuffed(mut value: &[u8]) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// First and last rank of a run of consecutive ranks.
-pub type Run = (u32, u32);
-
 /// The context from which the contexts of groups of the whole job are derived. It differs from [`WORLD`], because the
 /// ranks' network numbers its groups separately.
 pub const JOB: Context = !WORLD;
@@ -210,6 +207,10 @@ pub const JOB: Context = !WORLD;
 pub fn named(name: &[u8]) -> Context {
     name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
 }
+
+/// Added to the numbers of groups that are made here from another group: the ranks' network derives contexts from the
+/// same group with lower numbers.
+const CHILDREN: u32 = 1 << 31;
 
 #[derive(Default)]
 pub struct AgentGroups {
@@ -231,11 +232,11 @@ impl AgentGroups {
     pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
         let Some(context) = of else {
             self.children += 1;
-            return Ok((JOB, self.children));
+            return Ok((JOB, CHILDREN | self.children));
         };
         let group = self.get(context)?;
         group.children += 1;
-        Ok((context, group.children))
+        Ok((context, CHILDREN | group.children))
     }
 
     /// Defines a group of ranks at the server, and keeps it under `context`.
@@ -245,6 +246,14 @@ impl AgentGroups {
         let set = job.server().and_then(|server| server.set_group(group.number, &group.runs, context));
         set.map_err(Error::Server)?;
         self.by_context.insert(context, group);
+        Ok(())
+    }
+
+    /// Defines a group that the ranks' network has made of `size` consecutive ranks, of which this one is at place `me`.
+    pub fn adopt(&mut self, job: &mut Job, context: Context, (me, size): (u32, u32)) -> Result<(), Error> {
+        let first = job.rank.checked_sub(me).ok_or(Error::Mismatch)?;
+        self.define(job, context, [(first, first + (size - 1))].into())?;
+        self.get(context)?.is_formed = true;
         Ok(())
     }
 
@@ -273,40 +282,19 @@ pub struct AgentGroup {
 impl AgentGroup {
     /// `None`: this rank is not a member.
     pub fn new(number: u32, rank: u32, runs: Vec<Run>) -> Option<AgentGroup> {
-        let me = ranks_of(&runs).position(|one| one == rank)? as u32;
+        let me = place_of(&runs, rank)?;
         Some(AgentGroup { number, me, runs, children: 0, is_formed: false })
     }
 
     pub fn size(&self) -> u32 {
-        self.runs.iter().map(|(first, last)| last - first + 1).sum()
+        size(&self.runs)
     }
 
-    pub fn ranks(&self) -> Vec<u32> {
-        ranks_of(&self.runs).collect()
+    /// The members if the ranks' network does not have the group yet, which the caller must then form there; otherwise
+    /// `None`.
+    pub fn unformed(&mut self) -> Option<Vec<Run>> {
+        (!core::mem::replace(&mut self.is_formed, true)).then(|| self.runs.clone())
     }
-
-    /// The ranks of all members if the ranks' network does not have the group yet, which the caller must then form
-    /// there; otherwise `None`.
-    pub fn unformed(&mut self) -> Option<Vec<u32>> {
-        (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
-    }
-}
-
-fn ranks_of(runs: &[Run]) -> impl Iterator<Item = u32> {
-    runs.iter().flat_map(|(first, last)| *first..=*last)
-}
-
-/// Converts ranks to runs; `None`: the ranks are not in ascending order, or form more than `GROUP_RUNS_MAX` runs.
-pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
-    let mut runs: Vec<Run> = Vec::new();
-    for &rank in ranks {
-        match runs.last_mut() {
-            Some((_, last)) if rank <= *last => return None,
-            Some((_, last)) if rank == *last + 1 => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    Some(runs).filter(|runs| runs.len() <= GROUP_RUNS_MAX)
 }
 
 #[cfg(test)]
@@ -349,20 +337,5 @@ mod tests {
             assert_eq!(unstuffed(&value), Some(content));
         }
         assert_eq!(unstuffed(&[5, 1]), None);
-    }
-
-    #[test]
-    fn members_are_runs_in_ascending_order() {
-        assert_eq!(runs(&[0, 1, 2, 5, 7, 8]), Some(vec![(0, 2), (5, 5), (7, 8)]));
-        assert_eq!((runs(&[3, 2]), runs(&[3, 3]), runs(&[])), (None, None, Some(vec![])));
-        let scattered: Vec<u32> = (0..=GROUP_RUNS_MAX as u32).map(|at| 2 * at).collect();
-        assert!(runs(&scattered).is_none() && runs(&scattered[1..]).is_some());
-    }
-
-    #[test]
-    fn a_member_has_its_place() {
-        let group = AgentGroup::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
-        assert_eq!((group.me, group.size(), group.ranks()), (4, 6, vec![0, 1, 2, 5, 7, 8]));
-        assert!(AgentGroup::new(1, 3, vec![(0, 2), (5, 5)]).is_none());
     }
 }

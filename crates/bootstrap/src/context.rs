@@ -4,6 +4,7 @@ use crate::agents::{self, AgentGroups};
 use crate::error::Error;
 use crate::network::{Network, Transport};
 use crate::operation::{Operation, Request, Then, View};
+use crate::runs::{listed, rank_at, runs};
 use crate::start::{LazyNetwork, Start};
 use crate::worker::Worker;
 use alloc::boxed::Box;
@@ -18,6 +19,11 @@ use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcas
 use wireup_group::{Algorithm, Context as GroupContext, Done, Groups, derived};
 use wireup_wire::pmi::Request as PmiRequest;
 use wireup_wire::values;
+
+/// Maximum size of a group whose split collects the keys and colours of all members in each rank, if nothing else is
+/// chosen. Chosen: with about 64 bytes for each member, a rank needs 1 MiB meanwhile. The ranks' own split needs memory
+/// in proportion to log P, but 3 log² P steps.
+pub const SPLIT_GATHER_MAX: u32 = 16_384;
 
 /// The processes that exchange the data of a group's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +62,8 @@ enum GroupKind {
 /// Starts requests and returns their results; `worker` makes progress on them.
 pub struct Context {
     pub worker: Worker,
+    /// See [`SPLIT_GATHER_MAX`]; the same on all ranks.
+    pub split_gather_max: u32,
     engine: Engine,
     agent_groups: AgentGroups,
     /// Key-value pairs of a secondary library in this process, which the job's server does not keep.
@@ -77,7 +85,8 @@ impl Context {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
         let worker = Worker::new(job, LazyNetwork::new(start, transport));
-        let mut context = Context { worker, engine, agent_groups: AgentGroups::default(), pairs: Pairs::default() };
+        let (agent_groups, pairs) = (AgentGroups::default(), Pairs::default());
+        let mut context = Context { worker, split_gather_max: SPLIT_GATHER_MAX, engine, agent_groups, pairs };
         if context.engine == Engine::Peers {
             context.worker.network()?;
         } else if let Some(whole) = context.whole() {
@@ -185,13 +194,17 @@ impl Context {
                     Then::Finish(operation) => agents::finish_gather(&gathered, operation, *place),
                     Then::Divide { wanted, of } => {
                         let members = agents::members(&agents::gathered(&gathered, place.1)?, wanted)?;
-                        let ranks = agent_groups.get(*context)?.ranks();
-                        let ranks: Vec<u32> = members.into_iter().map(|member| ranks[member as usize]).collect();
+                        let runs = &agent_groups.get(*context)?.runs;
+                        let ranks: Vec<u32> = members.iter().filter_map(|member| rank_at(runs, *member)).collect();
                         self.make(*of, &ranks).map(Done::Group)
                     }
                 }
             }
-            Request::Peers(request) => worker.take_done(*request),
+            Request::Peers(request) => {
+                let done = worker.take_done(*request)?;
+                self.adopt(&done)?;
+                Ok(done)
+            }
             Request::Address(id) => worker.take_address(*id),
             Request::Connection(key) => worker.take_connection(*key),
         }
@@ -225,8 +238,8 @@ impl Context {
             GroupKind::Job | GroupKind::World => *world,
             GroupKind::Peers(context) | GroupKind::Agents(context) => context,
         };
-        if let Some(ranks) = unformed {
-            network.form_group(context, &ranks);
+        if let Some(runs) = unformed {
+            network.form_group(context, &runs);
         }
         Ok((network, context))
     }
@@ -254,13 +267,25 @@ impl Context {
     fn make(&mut self, (of, child): (GroupContext, u32), ranks: &[u32]) -> Result<Option<GroupContext>, Error> {
         let Some(first) = ranks.first() else { return Ok(None) };
         let context = derived(of, child, *first);
-        if let Some(runs) = agents::runs(ranks) {
+        if let Some(runs) = runs(ranks) {
             self.agent_groups.define(&mut self.worker.job, context, runs)?;
         } else {
-            self.worker.network()?.0.form_group(context, ranks);
+            self.worker.network()?.0.form_group(context, &listed(ranks));
             self.worker.pump();
         }
         Ok(Some(context))
+    }
+
+    /// Lets the agents carry out the collectives of a group that the ranks have made by a split, if they can: if its
+    /// members are consecutive ranks, which each of them knows without a list.
+    fn adopt(&mut self, done: &Done) -> Result<(), Error> {
+        let (true, Done::Group(Some(context))) = (self.has_agent_groups(), done) else { return Ok(()) };
+        let Context { worker: Worker { job, lazy_network, .. }, agent_groups, .. } = self;
+        let groups = lazy_network.made().map(|network| &network.groups);
+        match groups.filter(|groups| groups.is_consecutive(*context)).and_then(|groups| groups.shape(*context)) {
+            Some(shape) => agent_groups.adopt(job, *context, (shape.me, shape.size)),
+            None => Ok(()),
+        }
     }
 
     fn gather(&mut self, context: GroupContext, value: &[u8], then: Then) -> Result<Request, Error> {
@@ -297,6 +322,10 @@ impl Context {
     }
 
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
+        // All members choose alike: the size is the same for all.
+        if group.size > self.split_gather_max {
+            return self.start_among_peers(group, |groups, context| groups.split(context, wanted));
+        }
         if let GroupKind::Agents(context) = group.kind {
             let of = self.agent_groups.origin(group.agents_context())?;
             return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
@@ -348,7 +377,7 @@ impl Context {
             let (network, world) = self.worker.network()?;
             let number = network.groups.reserve(*world).map_err(Error::Group)?;
             let context = derived(*world, number, ranks.first().copied().unwrap_or_default());
-            network.form_group(context, &ranks);
+            network.form_group(context, &listed(&ranks));
             self.worker.pump();
             Some(context)
         };

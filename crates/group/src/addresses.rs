@@ -1,19 +1,36 @@
 //! Finds the addresses of group members that this member does not know (S2's address requests).
 //!
 //! ```text
-//!   me ── where is 77? ──► the member nearest to 77 that I know ──► its own answer, or a member nearer to 77
+//!   me ── where is 77? ──► the nearest to 77 of its links ──► … ──► a member that knows 77
+//!    ◄──────────────── the address, by the way that the question has come ────┘
 //! ```
 //!
-//! The asker itself asks the next member, so a member that is asked keeps no state; the asker caches each answer. With
-//! links at all powers of two on both sides, a search takes at most `ceil(log2 P / 2)` questions: any distance is a sum
-//! of signed powers of two of which no two are consecutive.
+//! Questions and answers travel over the links of the group's graph only, so a search makes no connection of its own. A
+//! question carries the ranks that it has passed, so a member on the way keeps no state, and questions that cross do not
+//! concern each other. Each member on the way is nearer to the member that is searched for. With links at all powers of
+//! two on both sides, a question passes at most `ceil(log2 P / 2)` links: any distance is a sum of signed powers of two
+//! of which no two are consecutive. The asker alone caches the answer.
+//!
+//! A member on the way that is lost fails the group. Its exit can go unnoticed if its connection was closed because
+//! there were too many, and an answer is dropped if a member on its way has left the job. So a question that is not
+//! answered for long is asked again, over another link.
+//!
+//! An answer is accepted if this member has asked for that member. The address in it is not proved, but its use is:
+//! whoever is dialled there must prove that it is the rank.
 
 use crate::collectives::Sends;
-use crate::message::{Malformed, Message, MessageKind, decode_peer, encode_peer};
+use crate::message::{Malformed, Message, MessageKind, encode_peer, take_peer};
 use crate::outbox::{Context, Request};
 use crate::shape::{Peer, Shape};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+
+/// Number of calls of [`Addresses::ask_again`] after which a question is asked again; later pauses are each twice as
+/// long. Chosen, for a call in each second: longer than answers take on a busy machine.
+const LOOKS_MIN: u32 = 8;
+/// Maximum number of ranks that a question may have passed. A longer way exists only while the members on it build their
+/// graphs: the question is dropped, and asked again later. Chosen: four times what the graph of 2^32 members needs.
+const PASSED_MAX: usize = 64;
 
 /// A request or message that waits until the address of a member is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +53,29 @@ impl Waiter {
     }
 }
 
+/// The group in which members search.
+#[derive(Clone, Copy)]
+pub struct Graph<'a> {
+    pub context: Context,
+    pub shape: &'a Shape,
+    /// Ranks that have left the job in an orderly way.
+    pub left: &'a BTreeSet<u32>,
+}
+
+impl Graph<'_> {
+    /// The rank of the `nth` nearest to `member` of the linked members that are nearer to it than this member
+    /// and have not left. If all have left: the nearest one, and a message to it fails the group.
+    fn next_hop(self, member: u32, nth: usize) -> Option<u32> {
+        let from_member = |place| distance(self.shape, place, member);
+        let mut nearer: Vec<(u32, u32)> = self.shape.known().map(|(place, peer)| (place, peer.rank)).collect();
+        nearer.retain(|(place, _)| from_member(*place) < from_member(self.shape.me));
+        nearer.sort_by_key(|(place, rank)| (self.left.contains(rank), from_member(*place)));
+        nearer.dedup();
+        let remaining = nearer.iter().filter(|(_, rank)| !self.left.contains(rank)).count();
+        nearer.get(nth % remaining.max(1)).map(|(_, rank)| *rank)
+    }
+}
+
 #[derive(Default)]
 pub struct Addresses {
     /// Addresses received in answers, by the member's place in the group. Members whose addresses are in the group's
@@ -50,9 +90,10 @@ pub struct Addresses {
 /// A question that is not answered yet.
 struct Search {
     number: u32,
-    distance: u32,
-    /// The place in the group of the member that was asked; `None`: nobody was asked yet.
+    /// The rank of the member that was asked last; `None`: nobody was asked yet.
     asked: Option<u32>,
+    /// Number of calls of [`Addresses::ask_again`] since the search began.
+    looks: u32,
     waiters: Vec<Waiter>,
 }
 
@@ -68,19 +109,20 @@ impl Addresses {
     }
 
     /// Adds `waiter` to the waiters for this member's address. The first waiter for a member sends a question.
-    pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Sends) {
+    pub fn ask(&mut self, graph: Graph<'_>, member: u32, waiter: Waiter, out: &mut Sends) {
         if let Some(search) = self.searches.get_mut(&member) {
             return search.waiters.push(waiter);
         }
         self.last = self.last.wrapping_add(1);
-        let search = Search { number: self.last, distance: u32::MAX, asked: None, waiters: vec![waiter] };
+        let search = Search { number: self.last, asked: None, looks: 0, waiters: vec![waiter] };
         self.searches.insert(member, search);
-        self.repeat(context, shape, member, out);
+        out.counts.rounds += 1;
+        self.send_question(graph, member, 0, out);
     }
 
-    /// The members to which a question was sent that they have not answered yet.
-    pub fn asked<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
-        self.searches.values().filter_map(|search| self.get(shape, search.asked?))
+    /// Ranks that were asked and have not answered yet.
+    pub fn asked(&self) -> impl Iterator<Item = u32> {
+        self.searches.values().filter_map(|search| search.asked)
     }
 
     /// Whether a message or request waits for this member's address: a new message must then queue behind it.
@@ -98,56 +140,103 @@ impl Addresses {
         searches.flat_map(|search| search.waiters).filter_map(|waiter| waiter.request()).collect()
     }
 
-    /// Answers another member's question: with the peer that it asks for, or with the known peer nearest to that one.
-    pub fn answer(&self, context: u64, shape: &Shape, (member, question): (u32, u32)) -> Option<Vec<u8>> {
-        let (place, peer) = self.nearest(shape, member)?;
-        let kind = MessageKind::ThereIs { member: place, question };
-        Some(Message { context, kind, payload: &encode_peer(peer) }.encode())
+    /// Asks again, over another link, what was not answered for long.
+    pub fn ask_again(&mut self, graph: Graph<'_>, out: &mut Sends) {
+        let looked = self.searches.iter_mut().map(|(member, search)| {
+            search.looks = search.looks.saturating_add(1);
+            (*member, search.looks)
+        });
+        let due = looked.filter(|(_, looks)| *looks >= LOOKS_MIN && looks.is_power_of_two());
+        for (member, looks) in due.collect::<Vec<(u32, u32)>>() {
+            let nth = 1 + looks.ilog2() - LOOKS_MIN.ilog2();
+            self.send_question(graph, member, nth as usize, out);
+        }
     }
 
-    /// Handles an answer. Returns the peer in it, and the peer's place if it is the member that was searched for;
-    /// otherwise asks the nearest member that is known now.
+    /// Asks other members what `rank`, which has left the job, has not answered.
+    pub fn on_left(&mut self, graph: Graph<'_>, rank: u32, out: &mut Sends) {
+        let of_rank = self.searches.iter().filter(|(_, search)| search.asked == Some(rank)).map(|(member, _)| *member);
+        for member in of_rank.collect::<Vec<u32>>() {
+            self.send_question(graph, member, 0, out);
+        }
+    }
+
+    /// Handles another member's question, which `from` has sent or passed on: sends the member's address back to
+    /// `from`, or passes the question on. `passed`: the ranks that the question had passed before `from`.
     ///
     /// # Errors
-    /// There is no such question, or the peer in the answer is no nearer than the member that was asked.
-    pub fn on_answer(
-        &mut self,
-        context: u64,
-        shape: &Shape,
-        (place, number): (u32, u32),
-        payload: &[u8],
+    /// There is no such member, this member is searched for itself, or `passed` is no list of ranks.
+    pub fn on_question(
+        &self,
+        graph: Graph<'_>,
+        from: u32,
+        (member, question): (u32, u32),
+        passed: &[u8],
         out: &mut Sends,
-    ) -> Result<(Peer, Option<u32>), Malformed> {
-        let (&member, search) = self.searches.iter().find(|(_, search)| search.number == number).ok_or(Malformed)?;
-        let peer = decode_peer(payload)?;
-        let is_member = place < shape.size && place != shape.me;
-        if !is_member || distance(shape, place, member) >= search.distance {
+    ) -> Result<(), Malformed> {
+        let Graph { context, shape, .. } = graph;
+        if member >= shape.size || member == shape.me || !passed.len().is_multiple_of(size_of::<u32>()) {
             return Err(Malformed);
         }
-        self.cached.insert(place, peer.clone());
-        if place == member {
-            return Ok((peer, Some(member)));
+        if let Some(peer) = self.get(shape, member) {
+            let payload = [&encode_peer(peer), passed].concat();
+            let answer = Message { context, kind: MessageKind::ThereIs { member, question }, payload: &payload };
+            out.messages.push((from, answer.encode()));
+        } else if let Some(to) = graph.next_hop(member, 0)
+            && passed.len() / size_of::<u32>() < PASSED_MAX
+        {
+            let payload = [passed, &from.to_le_bytes()].concat();
+            let kind = MessageKind::WhereIs { member, question };
+            out.messages.push((to, Message { context, kind, payload: &payload }.encode()));
+            out.counts.questions += 1;
         }
-        self.repeat(context, shape, member, out);
-        Ok((peer, None))
+        Ok(())
     }
 
-    /// Sends the question to the known member that is nearest to the one searched for.
-    fn repeat(&mut self, context: u64, shape: &Shape, member: u32, out: &mut Sends) {
-        let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };
+    /// Handles an answer: passes it on, or returns the peer that this member has searched for; `None`: there is nothing
+    /// more to do.
+    ///
+    /// # Errors
+    /// The answer is not well-formed, or this member has never sent the question.
+    pub fn on_answer(
+        &mut self,
+        Graph { context, left, .. }: Graph<'_>,
+        (member, question): (u32, u32),
+        payload: &[u8],
+        out: &mut Sends,
+    ) -> Result<Option<Peer>, Malformed> {
+        let mut passed = payload;
+        let peer = take_peer(&mut passed)?;
+        if !passed.len().is_multiple_of(size_of::<u32>()) {
+            return Err(Malformed);
+        }
+        if let Some((passed, to)) = passed.split_last_chunk() {
+            let to = u32::from_le_bytes(*to);
+            if !left.contains(&to) {
+                let payload = [&encode_peer(&peer), passed].concat();
+                let kind = MessageKind::ThereIs { member, question };
+                out.messages.push((to, Message { context, kind, payload: &payload }.encode()));
+            }
+            return Ok(None);
+        }
+        match self.searches.iter().find(|(_, search)| search.number == question) {
+            Some((searched, _)) if *searched == member => {
+                self.cached.insert(member, peer.clone());
+                Ok(Some(peer))
+            }
+            // The second answer to a question that was asked twice.
+            None if (1..=self.last).contains(&question) => Ok(None),
+            Some(_) | None => Err(Malformed),
+        }
+    }
+
+    fn send_question(&mut self, graph: Graph<'_>, member: u32, nth: usize, out: &mut Sends) {
+        let Some(to) = graph.next_hop(member, nth) else { return };
         let Some(search) = self.searches.get_mut(&member) else { return };
-        (search.distance, search.asked) = (distance(shape, place, member), Some(place));
+        search.asked = Some(to);
         let kind = MessageKind::WhereIs { member, question: search.number };
-        let message = Message { context, kind, payload: &[] };
-        out.messages.push((rank, message.encode()));
+        out.messages.push((to, Message { context: graph.context, kind, payload: &[] }.encode()));
         out.counts.questions += 1;
-        out.counts.rounds += 1;
-    }
-
-    /// The known member that is nearest to `member`, which may be `member` itself.
-    fn nearest<'a>(&'a self, shape: &'a Shape, member: u32) -> Option<(u32, &'a Peer)> {
-        let cached = self.cached.iter().map(|(place, peer)| (*place, peer));
-        shape.known().chain(cached).min_by_key(|(place, _)| distance(shape, *place, member))
     }
 }
 

@@ -1,6 +1,6 @@
 //! One group of a process: its collectives, the addresses of its members, and tagged messages between two members.
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, Graph};
 use crate::collectives::Collectives;
 use crate::outbox::{Context, Failure, Outbox, Output, Request};
 use crate::shape::{Peer, Shape};
@@ -18,6 +18,8 @@ pub struct Group {
     pub made_from: Option<Context>,
     /// Whether place `n` of the group is rank `n` of the job, so that the driver finds the addresses of members itself.
     pub is_known: bool,
+    /// Whether a split has made the group of consecutive ranks of the job, in ascending order.
+    pub is_consecutive: bool,
     /// Ranks of the shape's peers that were reported to the driver, and the shape's number of links at the last report.
     learnt: BTreeSet<u32>,
     learnt_links: usize,
@@ -49,6 +51,7 @@ impl Group {
             failed: None,
             made_from: None,
             is_known: false,
+            is_consecutive: false,
             learnt: BTreeSet::new(),
             learnt_links: 0,
         }
@@ -56,6 +59,11 @@ impl Group {
 
     pub fn shape(&self) -> &Shape {
         &self.collectives.shape
+    }
+
+    /// The addresses of members, and the graph in which they are searched for. `left`: ranks that have left the job.
+    pub fn searching<'a>(&'a mut self, context: Context, left: &'a BTreeSet<u32>) -> (&'a mut Addresses, Graph<'a>) {
+        (&mut self.addresses, Graph { context, shape: &self.collectives.shape, left })
     }
 
     pub fn has(&self, rank: u32) -> bool {
@@ -81,7 +89,7 @@ impl Group {
     pub fn add_awaited(&self, context: Context, awaited: &mut Awaited) {
         let shape = self.shape();
         awaited.parts.extend(self.collectives.awaited());
-        awaited.parts.extend(self.addresses.asked(shape).map(|peer| peer.rank));
+        awaited.parts.extend(self.addresses.asked());
         for place in self.tagged.awaited().filter(|place| *place != shape.me) {
             match self.addresses.get(shape, place) {
                 Some(peer) => drop(awaited.senders.insert(peer.rank)),

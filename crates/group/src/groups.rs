@@ -7,7 +7,7 @@
 //! The loss of a rank fails the groups that it was in: members with a link to it inform all members that they have
 //! links to, which do the same.
 
-use crate::addresses::Waiter;
+use crate::addresses::{Addresses, Graph, Waiter};
 use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
 use crate::collectives::{Over, Sends, Then};
 use crate::creation::{Announcement, Begun, Creation, Creations, Heard, Sender};
@@ -56,7 +56,7 @@ impl Groups {
     /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
     pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
         let request = self.out.request();
-        self.build(request, context, None, Shape::new(me, size, left, right));
+        self.build(request, context, Group::new(context, Shape::new(me, size, left, right)));
         request
     }
 
@@ -102,12 +102,12 @@ impl Groups {
     pub fn create(&mut self, of: Context, members: &[u32], name: &[u8]) -> Request {
         let request = self.out.request();
         let last = members.iter().copied().max().ok_or(Failure::NoMember);
-        let own = last.and_then(|last| self.usable(of, last)).map(|group| group.shape().me);
+        let own = last.and_then(|last| usable(&mut self.groups, of, last)).map(|group| group.shape().me);
         match own.and_then(|own| self.creations.start_creation((request, of, own), members, name)) {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(Begun { context, neighbours: None, .. }) => {
                 let own = &self.out.own;
-                self.build(request, context, None, Shape::new(0, 1, own.clone(), own.clone()));
+                self.build(request, context, Group::new(context, Shape::new(0, 1, own.clone(), own.clone())));
             }
             Ok(Begun { context, neighbours: Some((left, right)), heard }) => {
                 // Another member may have given up the group already, and its message may have arrived.
@@ -146,7 +146,9 @@ impl Groups {
             // The barrier completes unless members disagree somewhere in the new group.
             return self.add(context, group, Some((request, Box::new(Barrier::default()))));
         }
-        self.build(request, context, Some(of), Shape::new(me, size, left, right));
+        let mut group = Group::new(context, Shape::new(me, size, left, right));
+        group.made_from = Some(of);
+        self.build(request, context, group);
     }
 
     /// Gives up a group that is being created, and drops its late messages; `false`: no such group is being created.
@@ -184,7 +186,7 @@ impl Groups {
     /// Receives the next message that a member has sent with this tag.
     pub fn receive_tagged(&mut self, from: u32, of: Context, tag: u32) -> Request {
         let request = self.out.request();
-        match self.usable(of, from) {
+        match usable(&mut self.groups, of, from) {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(group) => {
                 if let Some(bytes) = group.tagged.receive((from, tag), request) {
@@ -217,21 +219,29 @@ impl Groups {
         if self.is_leaving {
             return false;
         }
-        let groups = || self.groups.values();
-        let all = self.early.bytes() + groups().map(Group::kept_bytes).sum::<usize>();
-        if all <= KEPT_BYTES_MAX {
+        if self.kept_bytes() <= KEPT_BYTES_MAX {
             return false;
         }
-        let of_rank = self.early.bytes_of(rank) + groups().map(|group| group.kept_bytes_of(rank)).sum::<usize>();
-        if of_rank <= KEPT_BYTES_MAX {
+        let in_groups = self.groups.values().map(|group| group.kept_bytes_of(rank)).sum::<usize>();
+        if self.early.bytes_of(rank) + in_groups <= KEPT_BYTES_MAX {
             return false;
         }
         let awaited = self.awaited();
         !awaited.has(rank) && awaited.unknown.is_empty()
     }
 
+    /// Size of the messages that wait here for a group, a collective or a receive, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.early.bytes() + self.groups.values().map(Group::kept_bytes).sum::<usize>()
+    }
+
     pub fn shape(&self, of: Context) -> Option<&Shape> {
         self.groups.get(&of).map(Group::shape)
+    }
+
+    /// Whether a split has made this group of consecutive ranks of the job, in ascending order.
+    pub fn is_consecutive(&self, of: Context) -> bool {
+        self.groups.get(&of).is_some_and(|group| group.is_consecutive)
     }
 
     /// Removes a group; its requests in progress fail.
@@ -278,20 +288,19 @@ impl Groups {
                 let over = group.collectives.on_step(from, (epoch, step), payload, &mut sends)?;
                 self.carry_out(context, sends, over);
             }
-            MessageKind::WhereIs { member, .. } if member >= group.shape().size => return Err(Malformed),
             MessageKind::WhereIs { member, question } => {
-                if let Some(message) = group.addresses.answer(context, group.shape(), (member, question)) {
-                    self.out.send(from, message);
-                }
+                let mut sends = Sends::default();
+                let (addresses, graph) = group.searching(context, &self.out.left);
+                addresses.on_question(graph, from, (member, question), payload, &mut sends)?;
+                self.carry_out(context, sends, None);
             }
             MessageKind::ThereIs { member, question } => {
-                let Group { collectives, addresses, .. } = group;
                 let mut sends = Sends::default();
-                let answer = (member, question);
-                let (peer, found) = addresses.on_answer(context, &collectives.shape, answer, payload, &mut sends)?;
-                self.out.queue.push_back(Output::Learnt(peer));
+                let (addresses, graph) = group.searching(context, &self.out.left);
+                let found = addresses.on_answer(graph, (member, question), payload, &mut sends)?;
                 self.carry_out(context, sends, None);
-                if let Some(member) = found {
+                if let Some(peer) = found {
+                    self.out.queue.push_back(Output::Learnt(peer));
                     self.on_located(context, member);
                 }
             }
@@ -322,24 +331,35 @@ impl Groups {
         }
     }
 
-    pub fn poll(&mut self) -> Option<Output> {
-        self.out.queue.pop_front()
+    /// Records that a rank has left the job in an orderly way: what it has not answered is asked elsewhere.
+    pub fn on_left(&mut self, rank: u32) {
+        self.out.left.insert(rank);
+        self.go_on_searching(|addresses, graph, sends| addresses.on_left(graph, rank, sends));
     }
 
-    /// The group `of`, if it has not failed and has this member.
-    fn usable(&mut self, of: Context, member: u32) -> Result<&mut Group, Failure> {
-        let group = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
-        match group.failed {
-            Some(failure) => Err(failure),
-            None if member >= group.shape().size => Err(Failure::NoMember),
-            None => Ok(group),
+    /// Repeats questions for addresses that were not answered for long. The driver calls it about once a second.
+    pub fn ask_again(&mut self) {
+        self.go_on_searching(Addresses::ask_again);
+    }
+
+    fn go_on_searching(&mut self, go_on: impl Fn(&mut Addresses, Graph<'_>, &mut Sends)) {
+        for context in self.groups.keys().copied().collect::<Vec<Context>>() {
+            let Some(group) = self.groups.get_mut(&context) else { continue };
+            let mut sends = Sends::default();
+            let (addresses, graph) = group.searching(context, &self.out.left);
+            go_on(addresses, graph, &mut sends);
+            self.carry_out(context, sends, None);
         }
+    }
+
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.queue.pop_front()
     }
 
     /// Serves `waiter` at once if the member's address is known, otherwise after a search for it.
     fn toward(&mut self, of: Context, member: u32, waiter: Waiter) {
         let own = self.out.own.clone();
-        let Group { collectives, addresses, is_known, .. } = match self.usable(of, member) {
+        let group = match usable(&mut self.groups, of, member) {
             Ok(group) => group,
             Err(failure) => {
                 return match waiter {
@@ -348,9 +368,8 @@ impl Groups {
                 };
             }
         };
-        let shape = &collectives.shape;
-        let known = is_known.then(|| Peer { rank: member, address: Vec::new() });
-        if member == shape.me {
+        let known = group.is_known.then(|| Peer { rank: member, address: Vec::new() });
+        if member == group.shape().me {
             return match waiter {
                 Waiter::Address(request) => self.out.done(request, Ok(Done::Peer(own))),
                 // A member is not its own neighbour.
@@ -361,11 +380,12 @@ impl Groups {
                 }
             };
         }
-        match addresses.get(shape, member).filter(|_| !addresses.is_awaited(member)).cloned().or(known) {
+        let (addresses, graph) = group.searching(of, &self.out.left);
+        match addresses.get(graph.shape, member).filter(|_| !addresses.is_awaited(member)).cloned().or(known) {
             Some(peer) => self.go_on(peer, waiter),
             None => {
                 let mut sends = Sends::default();
-                addresses.ask(of, shape, member, waiter, &mut sends);
+                addresses.ask(graph, member, waiter, &mut sends);
                 self.carry_out(of, sends, None);
             }
         }
@@ -398,7 +418,7 @@ impl Groups {
 
     fn start_algorithm(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
         // Every group has a member 0.
-        match self.usable(of, 0) {
+        match usable(&mut self.groups, of, 0) {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(group) => {
                 let mut sends = Sends::default();
@@ -418,11 +438,8 @@ impl Groups {
         self.take_early(context);
     }
 
-    /// Adds a new group, and builds its graph. Until the graph is built, the group fails if the group `made_from`
-    /// fails.
-    fn build(&mut self, request: Request, context: Context, made_from: Option<Context>, shape: Shape) {
-        let mut group = Group::new(context, shape);
-        group.made_from = made_from;
+    /// Adds a new group, and builds its graph.
+    fn build(&mut self, request: Request, context: Context, group: Group) {
         self.add(context, group, Some((request, Box::new(Build::default()))));
     }
 
@@ -454,9 +471,11 @@ impl Groups {
         let result = match (result, then) {
             (Err(Malformed), _) => Err(Failure::Malformed),
             (Ok(Outcome::Place(Some(place))), Then::Build) => {
-                let NewPlace { me, size, left, right, first } = place;
-                let shape = Shape::new(me, size, left, right);
-                return self.build(request, derived(context, epoch, first), Some(context), shape);
+                let NewPlace { me, size, left, right, first, is_consecutive } = place;
+                let made = derived(context, epoch, first);
+                let mut group = Group::new(made, Shape::new(me, size, left, right));
+                (group.made_from, group.is_consecutive) = (Some(context), is_consecutive);
+                return self.build(request, made, group);
             }
             (Ok(_), Then::Build) => Ok(Done::Group(None)),
             (Ok(_), Then::Join) => {
@@ -496,6 +515,16 @@ impl Groups {
             self.end_creation(made, failure);
         }
         self.creations.on_built(context);
+    }
+}
+
+/// The group `of`, if it has not failed and has this member.
+fn usable(groups: &mut BTreeMap<Context, Group>, of: Context, member: u32) -> Result<&mut Group, Failure> {
+    let group = groups.get_mut(&of).ok_or(Failure::NoGroup)?;
+    match group.failed {
+        Some(failure) => Err(failure),
+        None if member >= group.shape().size => Err(Failure::NoMember),
+        None => Ok(group),
     }
 }
 

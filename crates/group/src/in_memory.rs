@@ -26,6 +26,8 @@ pub struct Ranks {
 pub struct Traffic {
     pub messages: u64,
     pub bytes: u64,
+    /// Largest size, so far, of the messages that waited at this rank at one time, in bytes.
+    pub kept_max: usize,
     /// For each rank that this one has sent messages to or received messages from, the number sent to it.
     pub peers: BTreeMap<u32, u64>,
 }
@@ -107,6 +109,8 @@ impl Ranks {
         self.traffic[to as usize].peers.entry(from).or_default();
         let taken = self.members[to as usize].on_message(from, &message);
         taken.map_err(|Malformed| Wrong::Refused { by: to, from })?;
+        let kept_max = &mut self.traffic[to as usize].kept_max;
+        *kept_max = (*kept_max).max(self.members[to as usize].kept_bytes());
         self.collect_after(to, round)
     }
 

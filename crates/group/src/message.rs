@@ -7,8 +7,9 @@
 //! +------+---------+----------+----------+---------+
 //! kind 0: a step of a collective: a its epoch, b the step and the side
 //!      1: the group has failed: a is the rank that was lost
-//!      2: where is member a? b: number of the question
-//!      3: the answer to question b: the peer of member a
+//!      2: where is member a? b: number of the question; payload: the ranks that it has passed
+//!      3: the answer to question b: the peer of member a, and the ranks that the answer has yet to pass, the next
+//!         one last
 //!      4: for a receive: a the place of the sender, b the tag
 //!      5: the group's members disagree: a is the rank that has another list
 //!      6: member a makes a group of others: its name, list, context (u64)

@@ -53,9 +53,9 @@ pub fn derived(of: Context, epoch: u32, first: u32) -> Context {
 /// Counters of what a process has done since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
+    /// Number of waits for messages: one per step of a collective that receives, and one per search for an address.
     pub rounds: u64,
-    /// Number of questions sent for addresses of members.
+    /// Number of questions for addresses of members that were sent or passed on.
     pub questions: u64,
 }
 
@@ -73,13 +73,15 @@ pub struct Outbox {
     /// The rank and address of this process.
     pub own: Peer,
     pub lost: BTreeSet<u32>,
+    /// Ranks that have left the job in an orderly way.
+    pub left: BTreeSet<u32>,
     last_request: Request,
     pub queue: VecDeque<Output>,
 }
 
 impl Outbox {
     pub fn new(own: Peer) -> Outbox {
-        Outbox { own, lost: BTreeSet::new(), last_request: 0, queue: VecDeque::new() }
+        Outbox { own, lost: BTreeSet::new(), left: BTreeSet::new(), last_request: 0, queue: VecDeque::new() }
     }
 
     pub fn request(&mut self) -> Request {

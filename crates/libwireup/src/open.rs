@@ -27,6 +27,7 @@ pub struct OpenParams {
     transport: c_int,
     connections_max: u32,
     name: *const c_char,
+    split_gather_max: u32,
 }
 
 const OPEN_ENGINE: u64 = 1;
@@ -36,6 +37,7 @@ const OPEN_CONNECTIONS_MAX: u64 = 8;
 /// A flag without a field in `OpenParams`.
 const OPEN_THREAD: u64 = 16;
 const OPEN_NAME: u64 = 32;
+const OPEN_SPLIT_GATHER_MAX: u64 = 64;
 
 /// The properties of a new context.
 struct Choices {
@@ -44,6 +46,8 @@ struct Choices {
     transport: Transport,
     /// Maximum number of open connections; 0: no limit.
     connections_max: u32,
+    /// Maximum size of a group whose split collects all keys and colours in each rank; `None`: the default.
+    split_gather_max: Option<u32>,
     has_thread: bool,
     /// The name of a secondary library; empty: this context uses the inherited PMI socket.
     name: Vec<u8>,
@@ -105,6 +109,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
         true => unsafe { params.byte_add(at).cast::<c_int>().read() },
         false => 0,
     };
+    let split_at = offset_of!(OpenParams, split_gather_max);
     let mut name = Vec::new();
     if mask & OPEN_NAME != 0 {
         let is_there = has(OPEN_NAME, offset_of!(OpenParams, name), size_of::<*const c_char>());
@@ -132,12 +137,15 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             _ => return Err(Status::ARG),
         },
         connections_max: number(OPEN_CONNECTIONS_MAX, offset_of!(OpenParams, connections_max)) as u32,
+        split_gather_max: has(OPEN_SPLIT_GATHER_MAX, split_at, size_of::<u32>())
+            .then(|| number(OPEN_SPLIT_GATHER_MAX, split_at) as u32),
         has_thread: mask & OPEN_THREAD != 0,
         name,
     })
 }
 
-fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
+fn open(choices: Choices) -> Result<Ctx> {
+    let Choices { engine, start, transport, connections_max, split_gather_max, has_thread, name } = choices;
     // A process has one inherited PMI conversation, which the context without a name uses. A context with a name uses
     // it too if the launcher offers no further conversations. Without a launcher there is no conversation.
     let has_inherited = name.is_empty() || (!secondary_client::is_offered() && has_launcher());
@@ -158,6 +166,7 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
         if connections_max > 0 {
             context.worker.lazy_network.bound_connections(connections_max as usize);
         }
+        split_gather_max.into_iter().for_each(|max| context.split_gather_max = max);
         Ctx::new(context, has_thread).map_err(|error| status(Error::System(error.0)))
     });
     if ctx.is_err() && has_inherited {

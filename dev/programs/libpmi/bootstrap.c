@@ -469,6 +469,10 @@ int main(int argc, char **argv) {
         params.field_mask |= WU_OPEN_CONNECTIONS_MAX;
         params.connections_max = 2;
     }
+    if (strstr(engine, "by-ranks")) {
+        params.field_mask |= WU_OPEN_SPLIT_GATHER_MAX;
+        params.split_gather_max = 1;
+    }
     IS(wu_version(), WU_API);
     IS(wu_open(WU_API, &params, &ctx), WU_OK);
     wu_group *world, *half, *reverse, *twin, *none;
@@ -537,6 +541,19 @@ int main(int argc, char **argv) {
         IS(info_of(part).engine, WU_ENGINE_AGENTS);
         IS(info_of(part).rank, info_of(half).rank % 2);
         IS(wu_barrier(part, NULL), WU_OK);
+        IS(wu_group_free(part), WU_OK);
+    }
+    if (params.split_gather_max) {
+        /* Ranks have split; the agents carry out the collectives of consecutive ranks. */
+        wu_group *part, *single;
+        IS(wu_group_split(world, rank / 3, 0, &part, NULL), WU_OK);
+        IS(info_of(part).engine, WU_ENGINE_AGENTS);
+        IS(info_of(part).rank, rank % 3);
+        IS(info_of(reverse).engine, size > 1 ? WU_ENGINE_PEERS : WU_ENGINE_AGENTS);
+        messages(part);
+        IS(wu_group_split(part, info_of(part).rank, 0, &single, NULL), WU_OK);
+        IS(info_of(single).size, 1);
+        IS(wu_group_free(single), WU_OK);
         IS(wu_group_free(part), WU_OK);
     }
     uint32_t *members = malloc(size * sizeof *members), numbers[2] = {on_node.rank, on_node.size};

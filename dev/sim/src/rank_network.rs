@@ -141,6 +141,11 @@ impl RankNetwork {
         all.map(|(traffic, learnt)| Held { connections: traffic.peers.len(), addresses: learnt.len() }).collect()
     }
 
+    /// Largest size, so far, of the messages of others that waited at one rank, in bytes.
+    pub fn kept_max(&self) -> usize {
+        self.ranks.traffic.iter().map(|traffic| traffic.kept_max).max().unwrap_or(0)
+    }
+
     /// The node that holds the most addresses, if each node has `ppn` ranks.
     pub fn worst_node(&self, ppn: u32) -> NodeAddresses {
         worst_node(&self.ranks.learnt, ppn)

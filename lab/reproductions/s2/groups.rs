@@ -87,7 +87,7 @@ const ALL_RESULTS_RANKS_MAX: u32 = 1024;
 const ADDRESS_LEN_AT: usize = 6;
 const REPEAT_MAX: u32 = 1000;
 /// Simulated job sizes of `connections`.
-const HELD_SIMULATED: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
+const HELD_SIMULATED: [u32; 7] = [16, 64, 256, 1024, 4096, 16384, 73728];
 /// Name in the samples of jobs whose ranks only open the library.
 const OPEN: &str = "graph-alone";
 
@@ -149,7 +149,10 @@ fn simulate(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Resu
     let (mut network, built) = RankNetwork::new(layout.job_size(), ADDRESS_LEN)?;
     bench.add(case, BUILD, 0, Ok(figures(&built, built.len())));
     for (name, operation, _) in SCHEMES {
-        let figures = simulate_call(&mut network, simulated_call(operation, layout, choice.lengths))?;
+        let mut figures = simulate_call(&mut network, simulated_call(operation, layout, choice.lengths))?;
+        if operation == Operation::Split {
+            figures.push(bytes("kept", network.kept_max() as f64));
+        }
         bench.add(case, name, 0, Ok(figures));
     }
     Ok(())
@@ -261,6 +264,7 @@ fn figures(costs: &[Cost], size: usize) -> Measures {
         bytes("sent", most(|cost| cost.bytes)),
         bytes("sent-all", all(|cost| cost.bytes)),
         count("questions", most(|cost| cost.questions)),
+        count("questions-all", all(|cost| cost.questions)),
     ]
 }
 

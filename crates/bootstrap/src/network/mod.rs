@@ -22,6 +22,7 @@ mod waits;
 
 use crate::answers::Answers;
 use crate::error::Error;
+use crate::runs::{Run, place_of, rank_at, size};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -172,16 +173,16 @@ impl Network {
         self.book.endpoints = Some(endpoints);
     }
 
-    /// Forms a group of these ranks of the whole job, in this order; this rank must be one of them. Needs the server's
-    /// addresses ([`Network::use_endpoints`]). No message is sent.
-    pub fn form_group(&mut self, context: Context, ranks: &[u32]) {
+    /// Forms a group of these runs of ranks of the whole job, in this order; this rank must be in one of them. Needs the
+    /// server's addresses ([`Network::use_endpoints`]). No message is sent.
+    pub fn form_group(&mut self, context: Context, members: &[Run]) {
         let Network { groups, book, me, .. } = self;
-        let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };
+        let Some(own) = place_of(members, *me).filter(|_| book.has_all()) else { return };
         let find = |place: u32| {
-            let rank = ranks.get(place as usize).copied().unwrap_or_default();
+            let rank = rank_at(members, place).unwrap_or_default();
             Peer { rank, address: book.told(rank) }
         };
-        groups.form_whole(context, (own as u32, ranks.len() as u32), false, &find);
+        groups.form_whole(context, (own, size(members)), false, &find);
     }
 
     pub fn has_waiting(&self) -> bool {
@@ -413,6 +414,7 @@ impl Network {
         match word {
             Word::Goodbye => {
                 self.connections.on_left(from);
+                self.groups.on_left(from);
                 self.carrier.close(number);
                 self.send_waiting(from);
             }
@@ -574,6 +576,7 @@ impl Network {
         }
         // Handle what has arrived first: this process may then no longer wait for its senders.
         self.pump();
+        self.groups.ask_again();
         let awaited = self.groups.awaited();
         let mut ranks = awaited.parts;
         if self.upkeep.open_max.is_some() {

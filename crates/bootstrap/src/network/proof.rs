@@ -26,7 +26,7 @@ use wireup_capi::net::Errno;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on besides the secret; it changes with the message format.
-const PROLOGUE: &[u8] = b"wireup ranks 3";
+const PROLOGUE: &[u8] = b"wireup ranks 4";
 /// Maximum length of an encrypted unit, and the number of bytes that encryption adds.
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;

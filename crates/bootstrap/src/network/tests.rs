@@ -283,6 +283,19 @@ fn a_rank_that_waits_until_it_can_leave_says_so_to_those_who_connect() {
     those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, receiver, late]));
 }
 
+/// In a group of 8, rank 0 asks rank 2 for rank 3.
+#[test]
+fn an_address_is_found_although_the_rank_that_was_asked_leaves_without_an_answer() {
+    for transport in those_that_notice() {
+        let mut all = networks(8, transport);
+        let request = all[0].groups.locate(WORLD, 3);
+        all[0].pump();
+        leave(&mut all.remove(2));
+        let found = all[2].groups.own().clone();
+        assert_eq!((found.rank, complete(&mut all, 0, request)), (3, Ok(Done::Peer(found))));
+    }
+}
+
 #[test]
 fn a_rank_that_has_said_goodbye_is_not_lost() {
     for transport in transports() {

@@ -55,6 +55,8 @@ pub struct NewPlace {
     pub right: Peer,
     /// The place in the old group of the new group's first member.
     pub first: u32,
+    /// Whether the new group's members are consecutive ranks of the job, in ascending order.
+    pub is_consecutive: bool,
 }
 
 /// One member's part in one collective.

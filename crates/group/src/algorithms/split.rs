@@ -97,18 +97,21 @@ impl Record {
 /// members, and the place and peer of the member at that end.
 struct Run<'a> {
     has_edge: bool,
+    /// Whether the members, and the one beyond the end if the run does not reach the edge, are consecutive ranks.
+    is_consecutive: bool,
     count: u32,
     end: &'a [u8],
 }
 
 impl<'a> Run<'a> {
     fn decode(mut bytes: &'a [u8]) -> Result<Run<'a>, Malformed> {
-        let has_edge = take_number(&mut bytes)? != 0;
-        Ok(Run { has_edge, count: take_number(&mut bytes)?, end: bytes })
+        let flags = take_number(&mut bytes)?;
+        let (has_edge, is_consecutive) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Run { has_edge, is_consecutive, count: take_number(&mut bytes)?, end: bytes })
     }
 
     fn encode(&self) -> Vec<u8> {
-        [&u32::from(self.has_edge).to_le_bytes()[..], &self.count.to_le_bytes(), self.end].concat()
+        [&flags([self.has_edge, self.is_consecutive])[..], &self.count.to_le_bytes(), self.end].concat()
     }
 
     /// This run extended by the run `beyond`, unless this run already reaches the edge of the new group.
@@ -116,8 +119,17 @@ impl<'a> Run<'a> {
         if self.has_edge {
             return self;
         }
-        Run { has_edge: beyond.has_edge, count: self.count.saturating_add(beyond.count), end: beyond.end }
+        Run {
+            has_edge: beyond.has_edge,
+            is_consecutive: self.is_consecutive && beyond.is_consecutive,
+            count: self.count.saturating_add(beyond.count),
+            end: beyond.end,
+        }
     }
+}
+
+fn flags([first, second]: [bool; 2]) -> [u8; 4] {
+    (u32::from(first) | u32::from(second) << 1).to_le_bytes()
 }
 
 /// Extends the runs of each new group to both sides, which counts their members.
@@ -175,15 +187,16 @@ impl Neighbours {
         Some(Step { sends: links.iter().map(|link| (*link, self.bytes.clone())).collect(), receives: links })
     }
 
-    fn is_with(&self, other: &Option<Record>) -> bool {
-        other.as_ref().is_some_and(|other| other.colour == self.record.colour)
-    }
-
     fn scan(&self) -> Scan<Count> {
-        let Record { place, peer, .. } = &self.record;
+        let Record { place, peer, colour } = &self.record;
         let end = [&place.to_le_bytes()[..], &encode_peer(peer)].concat();
-        let run = |neighbour| Run { has_edge: !self.is_with(neighbour), count: 1, end: &end }.encode();
-        Scan::with_both(Count, run(&self.left), run(&self.right))
+        let run = |neighbour: &Option<Record>, rank: Option<u32>| {
+            let neighbour = neighbour.as_ref().filter(|neighbour| neighbour.colour == *colour);
+            let is_consecutive = neighbour.is_none_or(|neighbour| Some(neighbour.peer.rank) == rank);
+            Run { has_edge: neighbour.is_none(), is_consecutive, count: 1, end: &end }.encode()
+        };
+        let (left, right) = (peer.rank.checked_sub(1), peer.rank.checked_add(1));
+        Scan::with_both(Count, run(&self.left, left), run(&self.right, right))
     }
 
     /// Computes the result for the member whose record this member holds after the sort.
@@ -198,9 +211,8 @@ impl Neighbours {
         let size = me.checked_add(right.count).ok_or(Malformed)?;
         let is_member = self.record.colour != [NO_COLOUR];
         let mut out = self.record.place.to_be_bytes().to_vec();
-        for number in [u32::from(is_member), me, size, first.0] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
+        out.extend(flags([is_member, left.is_consecutive && right.is_consecutive]));
+        out.extend([me, size, first.0].iter().flat_map(|number| number.to_le_bytes()));
         out.extend(encode_peer(&peer_of(&self.left, &last.1)));
         out.extend(encode_peer(&peer_of(&self.right, &first.1)));
         Ok(out)
@@ -213,14 +225,15 @@ fn end(mut bytes: &[u8]) -> Result<(u32, Peer), Malformed> {
 
 fn decode_result(bytes: &[u8], me: u32) -> Result<Option<NewPlace>, Malformed> {
     let (of, mut bytes) = bytes.split_first_chunk().ok_or(Malformed)?;
-    let is_member = take_number(&mut bytes)? != 0;
+    let flags = take_number(&mut bytes)?;
+    let (is_member, is_consecutive) = (flags & 1 != 0, flags & 2 != 0);
     let (place, size) = (take_number(&mut bytes)?, take_number(&mut bytes)?);
     let first = take_number(&mut bytes)?;
     let (left, right) = (take_peer(&mut bytes)?, take_peer(&mut bytes)?);
     if u32::from_be_bytes(*of) != me || place >= size {
         return Err(Malformed);
     }
-    Ok(is_member.then_some(NewPlace { me: place, size, left, right, first }))
+    Ok(is_member.then_some(NewPlace { me: place, size, left, right, first, is_consecutive }))
 }
 
 impl Algorithm for Split {

@@ -128,8 +128,10 @@ proptest! {
         for (colour, members) in &mut expected {
             members.sort_unstable();
             let context = contexts[members[0].1 as usize].unwrap();
+            let is_consecutive = members.is_sorted_by(|one, next| one.1 + 1 == next.1);
             for (place, (_, rank)) in (0..).zip(&*members) {
                 prop_assert_eq!(contexts[*rank as usize], Some(context), "colour {:?}", colour);
+                prop_assert_eq!(bench.ranks.members[*rank as usize].is_consecutive(context), is_consecutive);
                 let shape = bench.ranks.members[*rank as usize].shape(context).unwrap();
                 prop_assert_eq!((shape.me, shape.size as usize), (place, members.len()));
                 for (place, peer) in shape.known() {
@@ -185,7 +187,7 @@ proptest! {
         victim: u32,
         takes_part: bool,
         delivered: prop::sample::Index,
-        kind in 0u8..6,
+        kind in 0u8..7,
         seed: u64,
     ) {
         const MESSAGES_MAX: usize = 40;
@@ -200,6 +202,7 @@ proptest! {
                 2 => member.start(WORLD, Box::new(Barrier::default())),
                 3 => member.start(WORLD, Box::new(Allreduce::new(SUM, numbers(&[1])))),
                 4 => member.start(WORLD, Box::new(Alltoall::new(vec![Vec::new(); size as usize]))),
+                5 => member.locate(WORLD, (me + size / 3) % size),
                 _ => member.create(WORLD, &list, b"some"),
             };
             bench.collect(me);
@@ -212,7 +215,7 @@ proptest! {
         bench.run_until_idle();
         for (me, request) in requests.into_iter().filter(|(me, _)| *me != victim) {
             match bench.take(me, request).expect("a member waits for ever") {
-                Ok(done) => prop_assert!(kind != 5 || matches!(done, Done::Group(Some(_))), "{:?}", done),
+                Ok(done) => prop_assert!(kind != 6 || matches!(done, Done::Group(Some(_))), "{:?}", done),
                 Err(failure) => prop_assert_eq!(failure, Failure::Lost { rank: victim }),
             }
         }
@@ -260,9 +263,116 @@ fn any_address_is_found_in_half_as_many_questions_as_the_size_has_bits() {
             bench.collect(0);
             assert!(!bench.is_busy() && bench.ranks.results.contains_key(&(0, again)), "it is cached");
             let group = &bench.member(0).groups[&fresh];
-            assert!(group.addresses.known(group.shape()).count() <= 2 * powers(size) + most);
+            assert!(group.addresses.known(group.shape()).count() <= 2 * powers(size) + 1);
         }
     }
+}
+
+/// The ranks that search for an address in `questions`, and what they find.
+fn check_found(bench: &mut Bench, questions: &[(u32, u32, Request)]) {
+    for (me, target, request) in questions {
+        assert_eq!(bench.take(*me, *request), Some(Ok(Done::Peer(peer(*target)))), "{me} asks for {target}");
+    }
+}
+
+#[test]
+fn searches_use_the_connections_of_the_graph_only() {
+    for size in [2u32, 7, 64, 100] {
+        let mut bench = Bench::new(size, 13);
+        let links: Vec<BTreeSet<u32>> = bench.ranks.learnt.clone();
+        let mut questions = Vec::new();
+        for (me, step) in (0..size).flat_map(|me| [(me, 1), (me, size / 3), (me, size / 2)]) {
+            let target = (me + step) % size;
+            questions.push((me, target, bench.member(me).locate(WORLD, target)));
+            bench.collect(me);
+            bench.deliver_some();
+        }
+        bench.run_until_idle();
+        check_found(&mut bench, &questions);
+        for (traffic, links) in bench.ranks.traffic.iter().zip(links) {
+            assert!(traffic.peers.keys().all(|peer| links.contains(peer)), "{size}");
+        }
+    }
+}
+
+/// In a group of 64, rank 0 asks rank 16 for rank 21, and rank 16 asks rank 20.
+#[test]
+fn a_question_that_is_lost_on_its_way_is_asked_again_over_another_link() {
+    let mut bench = Bench::new(64, 5);
+    let request = bench.member(0).locate(WORLD, 21);
+    bench.collect(0);
+    let lost = bench.ranks.under_way.pop_front().expect("a question");
+    assert_eq!((lost.to, bench.is_busy()), (16, false));
+    for look in 1..=8 {
+        assert!(!bench.is_busy(), "look {look}");
+        bench.member(0).ask_again();
+        bench.collect(0);
+    }
+    let to: Vec<u32> = bench.ranks.under_way.iter().map(|under_way| under_way.to).collect();
+    assert_eq!(to, [32]);
+    // Both are answered now.
+    bench.ranks.under_way.push_back(lost);
+    bench.run_until_idle();
+    check_found(&mut bench, &[(0, 21, request)]);
+}
+
+#[test]
+fn a_member_that_has_left_is_passed_by_and_gets_no_answer() {
+    let mut bench = Bench::new(64, 5);
+    let first = bench.member(0).locate(WORLD, 21);
+    bench.collect(0);
+    // Its question is not answered: it goes another way.
+    bench.ranks.under_way.clear();
+    (0..64).for_each(|me| bench.member(me).on_left(16));
+    bench.run_until_idle();
+    let other = bench.member(1).locate(WORLD, 21);
+    bench.run_until_idle();
+    check_found(&mut bench, &[(0, 21, first), (1, 21, other)]);
+    // Rank 0 leaves while other members pass its question on.
+    bench.member(0).locate(WORLD, 42);
+    bench.collect(0);
+    while bench.ranks.under_way.iter().any(|under_way| under_way.from == 0) {
+        bench.deliver_one();
+    }
+    (1..64).for_each(|me| bench.member(me).on_left(0));
+    bench.run_until_idle();
+    assert!((1..64).all(|me| bench.member(me).groups[&WORLD].failed.is_none()));
+    // Only members that have left are nearer to the member than rank 8: the search fails as if they were lost.
+    for left in [9, 10, 12, 16, 20, 24, 40] {
+        bench.member(8).on_left(left);
+    }
+    bench.member(8).locate(WORLD, 21);
+    let to: Vec<u32> = core::iter::from_fn(|| bench.member(8).poll())
+        .filter_map(|output| match output {
+            Output::Send { to, .. } => Some(to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(to, [24]);
+}
+
+#[test]
+fn answers_that_nobody_has_asked_for_are_refused() {
+    let mut bench = Bench::new(64, 5);
+    let answer = |member, question, passed: &[u8]| {
+        let payload = [&message::encode_peer(&peer(member)), passed].concat();
+        Message { context: WORLD, kind: MessageKind::ThereIs { member, question }, payload: &payload }.encode()
+    };
+    let question = |member, passed: &[u8]| {
+        let kind = MessageKind::WhereIs { member, question: 1 };
+        Message { context: WORLD, kind, payload: passed }.encode()
+    };
+    assert_eq!(bench.member(0).on_message(16, &answer(21, 1, &[])), Err(Malformed), "no question was sent");
+    let request = bench.member(0).locate(WORLD, 21);
+    for wrong in [answer(22, 1, &[]), answer(21, 2, &[]), answer(21, 0, &[]), answer(21, 1, &[7]), question(0, &[])] {
+        assert_eq!(bench.member(0).on_message(16, &wrong), Err(Malformed));
+    }
+    assert_eq!(bench.member(0).on_message(16, &question(64, &[])), Err(Malformed), "there is no such member");
+    assert_eq!(bench.member(0).on_message(16, &question(21, &[1; 7])), Err(Malformed));
+    assert_eq!(bench.member(0).on_message(16, &question(21, &[1; 256])), Ok(()), "too long a way: dropped");
+    bench.run_until_idle();
+    check_found(&mut bench, &[(0, 21, request)]);
+    assert_eq!(bench.member(0).on_message(16, &answer(21, 1, &[])), Ok(()), "a second answer");
 }
 
 proptest! {
@@ -311,6 +421,45 @@ fn a_member_that_does_not_exist_is_refused() {
     let request = bench.member(0).locate(77, 0);
     bench.run_until_idle();
     assert_eq!(bench.take(0, request), Some(Err(Failure::NoGroup)));
+}
+
+#[test]
+fn a_split_tells_its_members_whether_their_ranks_are_consecutive() {
+    let size = 40;
+    let by = [
+        (true, (|me| (me / 7, 0)) as fn(u32) -> (u32, i64)),
+        (true, |me| (0, me.into())),
+        (false, |me| (me % 2, 0)),
+        (false, |me| (0, -i64::from(me))),
+        // The last two are in the other order.
+        (false, |me| {
+            (
+                0,
+                if me == 39 {
+                    38
+                } else if me == 38 {
+                    39
+                } else {
+                    me.into()
+                },
+            )
+        }),
+        // One in the middle is missing.
+        (false, |me| (u32::from(me == 20), 0)),
+    ];
+    for (is_consecutive, wanted) in by {
+        let mut bench = Bench::new(size, 3);
+        let requests = bench.all(|groups, me| {
+            let (colour, key) = wanted(me);
+            groups.split(WORLD, Wanted { colour: Some(vec![colour as u8]), key })
+        });
+        for (me, result) in (0..).zip(bench.take_results(requests)) {
+            let made = group(&result).expect("a group");
+            let member = bench.member(me);
+            let is_alone = member.shape(made).is_some_and(|shape| shape.size == 1);
+            assert_eq!(member.is_consecutive(made), is_consecutive || is_alone, "{me}");
+        }
+    }
 }
 
 /// Both members of each comparison of the sort make it in the same order: otherwise the split would not end.
@@ -383,7 +532,8 @@ fn the_graph_costs_two_messages_for_each_distance_and_rounds_are_waits_one_behin
     bench.run_until_idle();
     assert_eq!(bench.take(0, request), Some(Ok(Done::Peer(peer(85)))));
     let after = bench.member(0).counts;
-    assert_eq!((after.questions, after.rounds - before.rounds), (3, 3));
+    assert_eq!((after.questions, after.rounds - before.rounds), (1, 1));
+    assert_eq!(bench.ranks.members.iter().map(|member| member.counts.questions).sum::<u64>(), 3);
 }
 
 /// Creates a group: each member uses its own list and the same name; a member without a list does nothing.

@@ -18,7 +18,7 @@ fn fabric() -> Option<&'static str> {
 }
 
 const ENGINES: &str = "auto agents peers allgather ring udp thread udp-thread few udp-few few-thread named \
-    named-thread udp-named";
+    named-thread udp-named by-ranks named-by-ranks";
 
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {

@@ -79,19 +79,20 @@ fn splits_are_right_and_cost_a_square_of_the_logarithm() {
 fn addresses_are_found_in_half_as_many_questions_as_the_size_has_bits() {
     for size in [2, 3, 16, 100, 1024] {
         let mut network = network(size);
+        let asked = |costs: &[Cost]| costs.iter().map(|cost| cost.questions).sum::<u64>();
+        let farthest = asked(&network.run(Call::Locate(1)).unwrap());
+        assert!(farthest <= powers(size).div_ceil(2), "{size}");
+        assert!(
+            size < 1024 || farthest == 4,
+            "341 = 256 + 64 + 16 + 4 + 1, of which the last is known to the one asked"
+        );
         let costs = network.run(Call::Locate(16)).unwrap();
-        let most = powers(size).div_ceil(2);
-        assert!(costs.iter().all(|cost| cost.questions <= most), "{size}");
-        if size == 1024 {
-            assert_eq!(
-                costs[0].questions, 4,
-                "341 = 256 + 64 + 16 + 4 + 1, of which the last is known to the one asked"
-            );
-            let asked: u64 = costs.iter().map(|cost| cost.questions).sum();
-            let messages: u64 = costs.iter().map(|cost| cost.messages).sum();
-            // Each question and its answer, one message of each asker, and a barrier.
-            assert_eq!(messages, 2 * asked + 16 + 10 * 1024);
-        }
+        let messages: u64 = costs.iter().map(|cost| cost.messages).sum();
+        let askers = u64::from(size.min(16));
+        // Each question and its answer, one message of each asker, and a barrier.
+        let most = 2 * asked(&costs) + askers + powers(size) * u64::from(size);
+        assert!(messages <= most && (messages == most || size < 1024), "{size}");
+        assert!(asked(&costs) <= askers * powers(size).div_ceil(2), "{size}");
     }
 }
 
@@ -102,9 +103,9 @@ fn ranks_hold_connections_and_addresses_for_those_they_talk_to() {
         let costs = network.run(Call::Talk(log as u32)).unwrap();
         assert!(costs.iter().all(|cost| cost.messages >= log as u64));
         for held in network.held() {
-            // Neighbours in the graph, ranks that this rank sends to or receives from, and ranks asked for addresses.
-            assert!(held.connections >= log && held.connections <= 4 * log + 2 * log * log.div_ceil(2), "{held:?}");
-            assert!(held.addresses >= log && held.addresses <= 2 * log + log * log.div_ceil(2), "{held:?}");
+            // Neighbours in the graph, and ranks that this rank sends to or, without their addresses, receives from.
+            assert!(held.connections >= log && held.connections <= 4 * log, "{held:?}");
+            assert!(held.addresses >= log && held.addresses <= 3 * log, "{held:?}");
         }
         let node = network.worst_node(16);
         assert!(node.different < node.held && node.different < size as usize + 1, "{node:?}");
@@ -123,9 +124,10 @@ fn the_sources_largest_job_runs_in_one_thread() {
     let barrier = network.run(Call::Barrier).unwrap();
     assert!(barrier.iter().all(|cost| (cost.rounds, cost.messages) == (LOG, LOG)));
     let located = network.run(Call::Locate(2)).unwrap();
-    let asked: Vec<u64> = located.iter().map(|cost| cost.questions).filter(|questions| *questions > 0).collect();
-    assert!(asked.len() == 2 && asked.iter().all(|questions| *questions <= LOG.div_ceil(2)), "{asked:?}");
-    assert!(network.held().iter().all(|held| held.addresses <= 2 * LOG as usize + LOG as usize));
+    let asked: u64 = located.iter().map(|cost| cost.questions).sum();
+    assert!((2..=2 * LOG.div_ceil(2)).contains(&asked), "{asked}");
+    // The graph, and the one address that was asked for or the one rank that has connected.
+    assert!(network.held().iter().all(|held| held.addresses.max(held.connections) <= 2 * LOG as usize + 1));
 }
 
 #[test]
@@ -134,6 +136,25 @@ fn a_job_of_thousands_is_split_into_nodes() {
     let (mut network, _) = RankNetwork::new(5_000, 15).unwrap();
     let split = network.run(Call::Split(64)).unwrap();
     assert!(split.iter().all(|cost| cost.rounds <= LOG * (LOG + 1) + LOG + 8));
+    hold_little(&network, LOG as usize, 6);
+}
+
+/// After a split into groups of `2^group` ranks, which takes memory in proportion to log P only: the links of two
+/// graphs are known, and never more than a message of a step for each link has waited.
+fn hold_little(network: &RankNetwork, log: usize, group: usize) {
+    const MESSAGE_LEN_MAX: usize = 128;
+    assert!(network.held().iter().all(|held| held.addresses <= 2 * (log + group)));
+    assert!(network.kept_max() <= 2 * log * MESSAGE_LEN_MAX, "{}", network.kept_max());
+}
+
+/// Takes a minute and 2 GiB of memory: `cargo test --profile proof -p wireup-sim rank_network -- --ignored`.
+#[test]
+#[ignore = "a minute and 2 GiB of memory"]
+fn the_sources_largest_job_is_split_into_nodes() {
+    let (mut network, _) = RankNetwork::new(SIZE, 15).unwrap();
+    let split = network.run(Call::Split(36)).unwrap();
+    assert!(split.iter().all(|cost| cost.rounds <= LOG * (LOG + 1) + LOG + 8));
+    hold_little(&network, LOG as usize, 6);
 }
 
 #[test]
