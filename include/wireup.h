@@ -77,18 +77,18 @@ typedef struct wu_req wu_req;
 #define WU_START_ALLGATHER 1
 #define WU_START_RING 2
 
-/* What ranks exchange messages over. All ranks choose the same; otherwise the first call that needs connections
- * fails with WU_ERR_MISMATCH, or with WU_ERR_PEER_LOST if another rank has failed in this way. (With --instant-on a
- * difference is not noticed, because ranks exchange no addresses.)
+/* What ranks exchange messages over. TCP and UDP reach each other; if one rank chooses FABRIC, all do. Otherwise the
+ * first call that needs connections fails with WU_ERR_MISMATCH, or with WU_ERR_PEER_LOST if another rank has failed
+ * in this way. (With --instant-on a difference is not noticed, because ranks exchange no addresses.)
  * TCP (the default): a connection and a descriptor for each peer. The end of a process is noticed at once.
- * UDP: one descriptor for all peers; lost datagrams are sent again. The end of a process is noticed within seconds,
- * when its host answers that the port is closed. A rank that does not answer never counts as lost, since it may
- * compute. So if a host or the network fails, or a firewall drops those answers, calls wait until the job is ended.
- * wu_close waits until other ranks have received what was sent to them.
- * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) for all peers, with the same
- * reliability as UDP. The library opens libfabric.so.1 when it is first needed. It takes the best provider; the
- * variable FI_PROVIDER, the same on all ranks, chooses another one. Providers do not report that a process has
- * ended: then calls wait until the job is ended. */
+ * UDP: the same, but datagrams request and accept a connection before it is made. A peer accepts in its calls of
+ * this library, so there is no descriptor for one that computes; if it does not accept within 1.6 s, or datagrams
+ * do not reach it, it is connected to nevertheless. Two ranks that need each other at once make one connection.
+ * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) and one descriptor for all peers; lost
+ * datagrams are sent again. The library opens libfabric.so.1 when it is first needed. It takes the best provider;
+ * the variable FI_PROVIDER, the same on all ranks, chooses another one. A rank that does not answer never counts as
+ * lost, since it may compute, and providers do not report that a process has ended: then calls wait until the job
+ * is ended. wu_close waits until other ranks have received what was sent to them. */
 #define WU_TRANSPORT_AUTO 0
 #define WU_TRANSPORT_TCP 1
 #define WU_TRANSPORT_UDP 2
@@ -117,7 +117,7 @@ typedef struct wu_open_params {
     int engine; /* of wu_group_world */
     int start;
     int transport;
-    /* 0, or any value over datagrams: connections are kept until wu_close. Otherwise it limits the open connections:
+    /* 0, or any value over libfabric: connections are kept until wu_close. Otherwise it limits the open connections:
      * beyond it, those that were unused for the longest time are closed, and made again when they are needed. No
      * message is lost, and none overtakes another. Both ends must agree: a rank that computes outside the library
      * does not answer until it calls it, and messages to it wait until then. A connection over which one of the ends
@@ -146,7 +146,7 @@ typedef struct wu_open_params {
  * there the name is ignored. Without a launcher each context with a name is a job of its own, of one rank. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 /* Waits until all that this rank has sent has left it: over TCP the kernel has transmitted it, and the receiver's
- * kernel has acknowledged it or a second has passed; over datagrams it has arrived. If a receiver's buffers are full
+ * kernel has acknowledged it or a second has passed; over libfabric it has arrived. If a receiver's buffers are full
  * because it computes, wu_close returns only after the receiver calls the library again or exits. If the receiver's
  * host is gone, the wait over TCP ends when the kernel gives up retransmission (tcp_retries2: by default after a
  * quarter of an hour), unless the launcher ends the job before. Messages to this rank are read meanwhile and dropped,
@@ -190,7 +190,7 @@ int wu_fd(wu_ctx *ctx);
 int wu_progress(wu_ctx *ctx);
 /* Waits for at most `ms` milliseconds (negative: no limit) until all that this rank has sent, in messages and in
  * collectives of WU_ENGINE_PEERS, will arrive without further calls: the connections are made, and the kernel
- * has the bytes; over datagrams they have arrived. It also waits for ranks that have not used connections yet.
+ * has the bytes; over libfabric they have arrived. It also waits for ranks that have not used connections yet.
  * WU_ERR_TIMEOUT: some of it has not left. Messages to a lost rank are dropped. */
 int wu_flush(wu_ctx *ctx, int ms);
 
@@ -280,7 +280,7 @@ int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t r
  * the first call of the other, the second the second, and so on. Both ends have proved that they belong to the
  * job; what is sent afterwards is not encrypted. It uses the ranks' listening sockets, so a firewall needs no
  * further port. Between hosts that cannot connect to each other, wireup's agents carry it, and *fd is a Unix
- * socket. WU_ERR_ARG: the transport is not TCP, or the rank is this one. */
+ * socket. WU_ERR_ARG: the transport is libfabric, or the rank is this one. */
 int wu_connect(wu_ctx *ctx, uint32_t rank, int *fd, wu_req **req);
 
 /* wu_wait waits for at most `ms` milliseconds (negative: no limit). WU_ERR_TIMEOUT: the request continues. Every

@@ -117,7 +117,7 @@ def _load():
 
 def open(engine="auto", transport="tcp", connections_max=0, thread=False, name=None):
     """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
-    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: over TCP, if more are
+    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: unless over libfabric, if more are
     open, idle ones are closed; 0: never. ``thread``: a thread of the library answers other ranks while this one computes. ``name``: under wireup,
     the context is one of its own beside MPI and contexts of other names; those of one name on all ranks belong together."""
     return Context(engine, transport, connections_max, thread, name)

@@ -5,14 +5,17 @@
 mod input;
 
 use crate::network::carrier::{ConnectionEvent, Happened, Number};
-use crate::network::datagrams::endpoint::{Endpoint, Refusal};
-use crate::network::datagrams::handshake::{Codes, Hello, Welcome};
-use crate::network::datagrams::open::{DATA, QUOTE_LEN, header};
+use crate::network::codes::Codes;
+use crate::network::datagrams::endpoint::Endpoint;
+use crate::network::datagrams::handshake::{Hello, Welcome};
+use crate::network::datagrams::open::{DATA, header};
+use crate::network::manager::requests::{Dial, Requests, Settled};
 use crate::network::messages::Unframed;
 use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, builder, message};
 use crate::network::tcp::link::{Stream, push_unit, take_unit, unit_left};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddr};
 use input::{byte, some};
 use snow::{HandshakeState, StatelessTransportState};
 
@@ -121,6 +124,24 @@ pub fn ranks_datagrams(input: &[u8]) {
     }
 }
 
+/// The connection manager of a rank with one request gets any bytes, of a stranger or of a rank that knows the secret.
+/// Only the accept of its request settles it, and only a request is answered.
+fn request(codes: &mut Codes, what: u8, content: &[u8]) {
+    let mut requests = Requests::new(ME, &SECRET).expect("a hash");
+    let place = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1);
+    let dial = Dial { to: PEER, address: Vec::new(), closed: 0 };
+    requests.ask(0, 7, dial.clone(), vec![place]);
+    let is_ranks = what & 16 != 0;
+    let bytes = if is_ranks { codes.with_code(&[content]) } else { content.to_vec() };
+    requests.on_datagram(place, &bytes, |_| false);
+    let begins = |kind: u8| content.strip_prefix(&[kind]).and_then(|rest| rest.split_at_checked(8));
+    let is_accept = begins(5) == Some((&[PEER, ME].map(u32::to_le_bytes).concat()[..], &7_u64.to_le_bytes()[..]));
+    let is_settled = requests.poll() == Some(Settled { number: 7, dial, accepted_at: Some(place) });
+    assert_eq!(is_settled, is_ranks && is_accept);
+    let is_answered = requests.transmit().is_some();
+    assert!(!is_answered || is_ranks && content.len() == 17 && content[0] == 4, "a stranger is answered");
+}
+
 struct Datagrams {
     ends: [Endpoint; 2],
     codes: Codes,
@@ -139,7 +160,7 @@ struct Datagrams {
 
 impl Datagrams {
     fn new() -> Datagrams {
-        let end = |me| Endpoint::new(me, &SECRET, Vec::new(), DATAGRAM_LEN).expect("a hash");
+        let end = |me: u8| Endpoint::new(me.into(), &SECRET, vec![me], DATAGRAM_LEN).expect("a hash");
         Datagrams {
             ends: [end(0), end(1)],
             codes: Codes::new(&SECRET).expect("a hash"),
@@ -158,7 +179,7 @@ impl Datagrams {
         let (now, end) = (self.now, &mut self.ends[usize::from(me)]);
         match what % 16 {
             0 => {
-                end.dial(now, u32::from(1 - me), byte(input).into(), vec![vec![1 - me], vec![9]]);
+                end.dial(now, u32::from(1 - me), byte(input).into(), Some(vec![1 - me]));
             }
             1 | 2 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
@@ -179,17 +200,12 @@ impl Datagrams {
                     bytes[byte] ^= bits;
                 });
             }
-            8 => end.on_datagram(now, &[8], some(input)),
+            8 => end.on_datagram(now, some(input)),
             9 => {
                 self.now += u64::from(byte(input)) * 8;
                 end.on_tick(self.now);
             }
-            10 => {
-                let (at, place) = (usize::from(byte(input)), [1 - me]);
-                let quoted =
-                    self.sent.iter().rev().nth(at).map(|(_, _, bytes)| bytes[..bytes.len().min(QUOTE_LEN)].into());
-                end.on_refused(now, &place, &quoted.map_or(Refusal::Certain, Refusal::Quotes));
-            }
+            10 => request(&mut self.codes, what, some(input)),
             11 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
                 match byte(input) % 4 {
@@ -206,10 +222,10 @@ impl Datagrams {
 
     fn deliver(&mut self, at: usize, change: impl FnOnce(&mut [u8])) {
         // Counts from the latest datagram backwards, because recent datagrams are the most likely to matter.
-        let Some((from, to, mut bytes)) = self.sent.iter().rev().nth(at).cloned() else { return };
+        let Some((_, to, mut bytes)) = self.sent.iter().rev().nth(at).cloned() else { return };
         change(&mut bytes);
         if let Some(end) = self.ends.get_mut(usize::from(to)) {
-            end.on_datagram(self.now, &[from], &bytes);
+            end.on_datagram(self.now, &bytes);
         }
     }
 
@@ -228,7 +244,7 @@ impl Datagrams {
         let proof = if what % 4 == 1 { some(input) } else { &proof };
         let from = if what % 8 == 7 { u32::from(byte(input)) } else { ROGUE };
         let hello = Hello { from, to: 0, number, place: &[ROGUE as u8], proof }.encode(&mut self.codes);
-        self.ends[0].on_datagram(self.now, &[ROGUE as u8], &hello);
+        self.ends[0].on_datagram(self.now, &hello);
         self.look();
         let Some((.., welcome)) = self.sent.iter().rev().find(|(from, to, _)| (*from, *to) == (0, ROGUE as u8)) else {
             return;
@@ -255,7 +271,7 @@ impl Datagrams {
         bytes.resize(begin + content.len() + SEAL_LEN, 0);
         seals.write_message(counter, content, &mut bytes[begin..]).expect("it fits");
         assert!(header(&bytes).is_some_and(|(to, ..)| to == *number));
-        self.ends[0].on_datagram(self.now, &[ROGUE as u8], &bytes);
+        self.ends[0].on_datagram(self.now, &bytes);
     }
 
     /// Collects the datagrams that both ranks want to send, and checks what has happened to their connections.

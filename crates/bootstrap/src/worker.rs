@@ -208,7 +208,7 @@ impl Worker {
                 network.pump();
             }
         }
-        network.relay(&mut |rank, datagrams| job.relay(&address_name(job), rank, datagrams));
+        network.relay(&mut |rank| job.relay(&address_name(job), rank));
         is_answered
     }
 

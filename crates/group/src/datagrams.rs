@@ -302,16 +302,14 @@ impl Replay {
     }
 
     /// Records the counter of a datagram that is accepted: the datagram was authenticated, and [`Replay::is_new`] has
-    /// returned `true` for its counter. Returns whether this counter is higher than all counters accepted so far.
-    pub fn note(&mut self, counter: u64) -> bool {
-        let is_latest = counter >= self.end;
-        if is_latest {
+    /// returned `true` for its counter.
+    pub fn note(&mut self, counter: u64) {
+        if counter >= self.end {
             let fresh = (counter + 1 - self.end).min(BEHIND_MAX);
             (0..fresh).for_each(|back| self.put(counter - back, false));
             self.end = counter + 1;
         }
         self.put(counter, true);
-        is_latest
     }
 
     fn bit(&self, counter: u64) -> bool {

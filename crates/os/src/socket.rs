@@ -34,15 +34,6 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A non-blocking UDP socket that exchanges datagrams only with this address.
-pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    net::connect(&socket, &address)?;
-    Ok(socket)
-}
-
 /// Gives a Unix socket an abstract name that begins with `kind` and that the other end of the socket can read. Returns
 /// the name. The rest of the name is random (64 bits), so that no other process can take it first.
 ///

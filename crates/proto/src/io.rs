@@ -65,9 +65,9 @@ pub struct RelayId(pub u32);
 /// What has happened to the socket of a relay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RelayEvent {
-    /// The connection is established, or the socket for datagrams is bound.
+    /// The connection is established.
     Connected,
-    /// The rank has sent bytes, or a datagram.
+    /// The rank has sent bytes.
     Bytes(Bytes),
     /// Number of bytes of [`RelayAct::Write`] that the kernel has accepted.
     Taken(u32),
@@ -82,11 +82,10 @@ pub enum RelayEvent {
 pub enum RelayAct {
     /// Make a pair of sockets and give one end to a rank, with `reply` on its PMI socket. If no pair can be made, send
     /// `refusal` instead.
-    Hand { client: Client, datagrams: bool, reply: Bytes, refusal: Bytes },
-    /// Connect to a rank of this node that listens at this address (see `wireup_wire::rank_address`); with `datagrams`,
-    /// the address is that of a UDP socket.
-    Connect { address: Bytes, datagrams: bool },
-    /// Bytes to write, or one datagram.
+    Hand { client: Client, reply: Bytes, refusal: Bytes },
+    /// Connect to a rank of this node that listens at this address (see `wireup_wire::rank_address`).
+    Connect { address: Bytes },
+    /// Bytes to write.
     Write(Bytes),
     /// Shut down the write direction of the connection after everything was written.
     EndOutput,

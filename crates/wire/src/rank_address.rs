@@ -14,9 +14,8 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// short.
 const IPS_MAX: usize = 8;
 
-/// The byte before an address that a rank announces to others: the address is one of TCP, or of UDP.
+/// The byte before an address that a rank announces to others, if the rank listens there for TCP connections.
 pub const TCP: u8 = 1;
-pub const UDP: u8 = 2;
 
 /// Longest address (bytes).
 pub const LEN_MAX: usize = 10 + IPS_MAX * 17;

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! In the header of a frame, `arg` is the number of the relay and `stream` the kind of the message; bit 3 of `stream`:
-//! the sender has opened the relay, and its agent has given the number. Bytes are the payload as they are, a datagram
-//! at a time if the relay is one for datagrams; other payloads are encoded by `postcard`.
+//! the sender has opened the relay, and its agent has given the number. Bytes are the payload as they are; other
+//! payloads are encoded by `postcard`.
 
 use crate::ids::Rank;
 use crate::peer::{self, PeerError};
@@ -26,8 +26,8 @@ const CLOSE: u16 = 4;
 const CONNECTED: u16 = 5;
 const BY_OPENER: u16 = 8;
 
-/// The first byte that the rank reads, unless the relay is one for datagrams: the other rank's host has accepted a
-/// connection. If the socket ends before it, that rank cannot be reached.
+/// The first byte that the rank reads: the other rank's host has accepted a connection. If the socket ends before it,
+/// that rank cannot be reached.
 pub const IS_CONNECTED: u8 = 1;
 
 /// One message, in a frame of [`crate::frame::PeerFrame::Relay`].
@@ -53,13 +53,11 @@ pub enum What {
     Close,
 }
 
-/// The rank to connect to: one on the receiver's node, at the address that it has announced under this name, of TCP or
-/// (`datagrams`) of UDP.
+/// The rank to connect to: one on the receiver's node, at the address that it has announced under this name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
     pub rank: Rank,
     pub name: Bytes,
-    pub datagrams: bool,
 }
 
 impl Between {
@@ -105,9 +103,8 @@ mod tests {
 
     fn what() -> impl Strategy<Value = What> {
         prop_oneof![
-            (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..65), any::<bool>()).prop_map(
-                |(rank, name, datagrams)| What::Open(Target { rank: Rank(rank), name: name.into(), datagrams })
-            ),
+            (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..65))
+                .prop_map(|(rank, name)| What::Open(Target { rank: Rank(rank), name: name.into() })),
             proptest::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| What::Bytes(bytes.into())),
             any::<u32>().prop_map(What::Taken),
             Just(What::Connected),

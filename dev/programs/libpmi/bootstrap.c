@@ -586,7 +586,7 @@ int main(int argc, char **argv) {
     IS(wu_get(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
     names(ctx, world);
     addresses(world);
-    connections(world, strncmp(engine, "udp", 3) && strcmp(engine, "fabric"));
+    connections(world, strcmp(engine, "fabric"));
 
     /* The descriptor tells when a message has arrived. */
     wu_req *receive;

@@ -64,8 +64,9 @@ int main(int argc, char **argv) {
     /* The last messages of others wait for connections that this rank agrees to close. */
     IS(wu_fence(ctx), WU_OK);
     wu_counts_t now = counts();
-    /* One more for those who listen; the rest were there before. */
-    while (now.connections > bound || now.closing > 0 || sockets() > sockets_before + 1 + bound) {
+    /* One more for those who listen, two if datagrams request connections; the rest were there before. */
+    uint32_t own = params.transport == WU_TRANSPORT_UDP ? 2 : 1;
+    while (now.connections > bound || now.closing > 0 || sockets() > sockets_before + own + bound) {
         IS(wu_progress(ctx), WU_OK);
         now = counts();
     }

@@ -136,7 +136,9 @@ fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
 /// Makes the ranks' own network; then an alltoall and a connection to each other rank, or messages to some of them.
 fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, Job), String> {
     let (rank, size) = (job.rank, job.size);
-    let mut context = Context::new(job, Some(Engine::Peers), start, Transport::Tcp).map_err(shown)?;
+    // Connections on demand are those of S2's connection manager: datagrams request and accept them.
+    let transport = if on_demand.is_some() { Transport::Udp } else { Transport::Tcp };
+    let mut context = Context::new(job, Some(Engine::Peers), start, transport).map_err(shown)?;
     let (made, world) = (context.worker.lazy_network.phases, context.world());
     let begin = now_ns();
     let (known, end, connected) = match on_demand {

@@ -1,7 +1,7 @@
 //! The interface between the network of ranks and its transports: connections that are dialled, carry messages in
 //! order, and end.
 //!
-//! The first byte of a rank's address identifies the transport; only the carrier interprets the rest.
+//! The first byte of a rank's address identifies the kind of carrier; only the carrier interprets the rest.
 
 use super::messages::word;
 use alloc::vec::Vec;
@@ -9,24 +9,24 @@ use wireup_capi::net::{Descriptor, Epoll, Event};
 pub use wireup_group::connections::{Number, Word};
 use wireup_wire::rank_address;
 
-/// How ranks exchange messages. All ranks of a job must use the same transport.
+/// How ranks exchange messages. A rank that uses libfabric reaches only ranks that use it too.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Transport {
     /// One TCP connection for each peer.
     #[default]
     Tcp,
-    /// One UDP socket for all peers; this library retransmits and orders.
+    /// One TCP connection for each peer, which is requested and accepted by datagrams (UDP).
     Udp,
     /// One endpoint of libfabric (`FI_EP_DGRAM`) for all peers; this library retransmits and orders.
     Fabric,
 }
 
 impl Transport {
-    /// The first byte of an address, which identifies the transport.
+    /// The first byte of an address. Ranks that reach each other have the same: a rank that sends no requests by
+    /// datagrams accepts connections all the same.
     pub fn tag(self) -> u8 {
         match self {
-            Transport::Tcp => rank_address::TCP,
-            Transport::Udp => rank_address::UDP,
+            Transport::Tcp | Transport::Udp => rank_address::TCP,
             Transport::Fabric => 3,
         }
     }
@@ -100,8 +100,8 @@ pub trait Carrier {
     /// connections to the rank that were closed by agreement, for the hello.
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
-    /// Tells the carrier that the agents can relay connections: from now on, a dialled rank that does not answer is
-    /// reported ([`ConnectionEvent::Unanswered`]).
+    /// Tells the carrier that the agents can relay connections: from now on, a dialled rank that answers at no address
+    /// is reported ([`ConnectionEvent::Unanswered`]), if the carrier can use a relay.
     fn has_relays(&mut self) {}
 
     /// Continues a dial that was not answered, over `relay`, a socket that the agents relay to the rank; `None`: the

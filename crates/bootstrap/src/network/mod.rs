@@ -7,12 +7,14 @@
 //!   groups ◄── message ────────────────────────────── carrier ◄── received
 //! ```
 //!
-//! A carrier is a transport to other ranks: `tcp` or `datagrams`. This module knows of it only the events on its
-//! connections.
+//! A carrier is a transport to other ranks: `tcp`, `manager` (TCP after a request by datagrams) or `datagrams`. This
+//! module knows of it only the events on its connections.
 
 mod book;
 pub mod carrier;
+pub mod codes;
 pub mod datagrams;
+pub mod manager;
 pub mod messages;
 mod plain;
 pub mod proof;
@@ -31,7 +33,8 @@ use book::AddressBook;
 use carrier::{Carrier, ConnectionEvent, Happened, Unsent, Word};
 pub use carrier::{Key, SERVER, Transport};
 use core::ffi::c_int;
-use datagrams::{Datagrams, Fabric, Udp};
+use datagrams::{Datagrams, Fabric};
+use manager::Manager;
 use messages::said;
 use plain::Plain;
 use proof::Secret;
@@ -95,7 +98,7 @@ pub struct Listener {
 
 enum ListenerSocket {
     Tcp(Descriptor),
-    Udp(Udp),
+    Both(Descriptor, net::Datagrams),
     Fabric(Box<Fabric>),
 }
 
@@ -104,17 +107,15 @@ impl Listener {
     /// There is no free port, no free descriptor, or no libfabric.
     pub fn new(transport: Transport) -> Result<Listener, Error> {
         let system = |Errno(number)| Error::System(number);
+        let in_networks = |port| rank_address::encode(net::host_number(), port, &net::addresses());
         let (address, socket) = match transport {
             Transport::Tcp => {
                 let (listening, port) = net::listen().map_err(system)?;
-                return Ok(Listener::bound(
-                    listening,
-                    &rank_address::encode(net::host_number(), port, &net::addresses()),
-                ));
+                (in_networks(port), ListenerSocket::Tcp(listening))
             }
             Transport::Udp => {
-                let udp = Udp::open().map_err(system)?;
-                (udp.address.clone(), ListenerSocket::Udp(udp))
+                let (listening, datagrams, port) = manager::listen_both().map_err(system)?;
+                (in_networks(port), ListenerSocket::Both(listening, datagrams))
             }
             Transport::Fabric => {
                 let fabric = Fabric::open().map_err(Error::Fabric)?;
@@ -138,12 +139,12 @@ impl Network {
     /// There is no free descriptor.
     pub fn new(me: u32, secret: Secret, listener: Listener) -> Result<Network, Errno> {
         let Listener { transport, address, socket } = listener;
+        let host = rank_address::host(&address[1..]).unwrap_or_default();
         let carrier: Box<dyn Carrier> = match socket {
-            ListenerSocket::Tcp(listening) => {
-                let host = rank_address::host(&address[1..]).unwrap_or_default();
-                Box::new(Tcp::new(listening, me, host, secret)?)
+            ListenerSocket::Tcp(listening) => Box::new(Tcp::new(listening, me, host, secret)?),
+            ListenerSocket::Both(listening, datagrams) => {
+                Box::new(Manager::new(me, &secret, Tcp::new(listening, me, host, secret)?, datagrams)?)
             }
-            ListenerSocket::Udp(udp) => Box::new(Datagrams::new(me, &secret, udp)?),
             ListenerSocket::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, *fabric)?),
         };
         Ok(Network {
@@ -167,9 +168,7 @@ impl Network {
 
     /// From now on every rank's address is known or can be requested from the server, and its agents relay connections.
     pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
-        if self.book.transport != Transport::Fabric {
-            self.carrier.has_relays();
-        }
+        self.carrier.has_relays();
         self.book.endpoints = Some(endpoints);
     }
 
@@ -189,7 +188,7 @@ impl Network {
         !self.waiting.is_empty()
     }
 
-    /// Whether data that was sent is still in this process or, over datagrams, was not acknowledged.
+    /// Whether data that was sent is still in this process or, over libfabric, was not acknowledged.
     pub fn has_unsent(&self) -> bool {
         self.has_waiting() || self.carrier.unsent() != Unsent::Nothing
     }
@@ -458,11 +457,11 @@ impl Network {
         }
     }
 
-    /// Lets the agents relay to ranks that answer at no address. `ask` takes a rank and whether it needs datagrams, and
-    /// returns the socket that the agents relay to that rank; `None`: they cannot.
-    pub fn relay(&mut self, ask: &mut dyn FnMut(u32, bool) -> Option<Descriptor>) {
+    /// Lets the agents relay to ranks that answer at no address. `ask` takes a rank, and returns the socket that the
+    /// agents relay to that rank; `None`: they cannot.
+    pub fn relay(&mut self, ask: &mut dyn FnMut(u32) -> Option<Descriptor>) {
         for (number, rank) in core::mem::take(&mut self.unanswered) {
-            self.carrier.go_on(number, ask(rank, self.book.transport != Transport::Tcp));
+            self.carrier.go_on(number, ask(rank));
             self.pump();
         }
     }
@@ -496,7 +495,7 @@ impl Network {
     /// Starts to make a plain connection to a rank, which must do the same; `None`: the transport has none. `world`:
     /// the group of all ranks.
     pub fn connect(&mut self, world: Context, peer: u32) -> Option<Key> {
-        if self.book.transport != Transport::Tcp {
+        if self.book.transport == Transport::Fabric {
             return None;
         }
         let key = self.plain.ask(self.me, peer);

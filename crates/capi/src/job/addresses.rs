@@ -40,13 +40,13 @@ impl Job {
     }
 
     /// Asks the agents for a connection to a rank of another node that cannot be connected to directly. Waits for the
-    /// server only. `datagrams`: the connection is for datagrams. `None`: there is none.
-    pub fn relay(&mut self, name: &[u8], rank: u32, datagrams: bool) -> Option<Descriptor> {
+    /// server only. `None`: there is none.
+    pub fn relay(&mut self, name: &[u8], rank: u32) -> Option<Descriptor> {
         if !self.answers_questions() {
             return None;
         }
         let server = self.server().ok()?;
-        server.tell(&Request::Relay { datagrams, rank, name }).ok()?;
+        server.tell(&Request::Relay { rank, name }).ok()?;
         net::received(server.link.take_memory().pop()??.into_socket()?).ok()
     }
 

@@ -9,10 +9,6 @@ use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What the kernel may hold until the process reads (bytes). Chosen: the windows of several peers while the process
-/// computes; systems may allow less.
-const RECEIVED_LEN_MAX: c_int = 1 << 20;
-
 pub struct Datagrams(Descriptor);
 
 /// A buffer for the kernel's control messages about a datagram that came back.
@@ -20,12 +16,12 @@ pub struct Datagrams(Descriptor);
 struct Control([u8; 512]);
 
 impl Datagrams {
-    /// Opens a socket at a free port of all addresses; returns the port.
+    /// Opens a socket at this port of all addresses (0: at a free one); returns the port.
     ///
     /// # Errors
-    /// The system has neither IPv6 nor IPv4, or no free port or descriptor.
-    pub fn open() -> Result<(Datagrams, u16)> {
-        let any = |ip| SocketAddr::new(ip, 0);
+    /// The system has neither IPv6 nor IPv4, the port is taken, or there is no free descriptor.
+    pub fn open(port: u16) -> Result<(Datagrams, u16)> {
+        let any = |ip| SocketAddr::new(ip, port);
         Datagrams::open_at(libc::AF_INET6, any(Ipv6Addr::UNSPECIFIED.into()))
             .or_else(|_| Datagrams::open_at(libc::AF_INET, any(Ipv4Addr::UNSPECIFIED.into())))
     }
@@ -38,8 +34,6 @@ impl Datagrams {
             option(socket.fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         }
         option(socket.fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
-        // Failure is ignored: with a smaller buffer more datagrams are lost and sent again.
-        let _ = option(socket.fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVED_LEN_MAX);
         let raw = Raw::of(&any);
         // SAFETY: pointer and length are those of the address.
         checked(unsafe { libc::bind(socket.fd(), raw.pointer(), raw.len) })?;
@@ -98,27 +92,24 @@ impl Datagrams {
         }
     }
 
-    /// The destination of a datagram that came back, because no process has that port, and how much of `quote` has been
-    /// filled with its beginning, as the error quotes it; `None`: there are no more. Anyone can send such an error
-    /// (ICMP); who has not seen the datagram cannot quote it.
-    pub fn refused(&self, quote: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    /// The destination of a datagram that came back, because no process has that port; `None`: there are no more.
+    /// Anyone can send such an error (ICMP).
+    pub fn refused(&self) -> Option<SocketAddr> {
         let mut control = Control([0; 512]);
         loop {
             let mut to = Raw::empty();
-            let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
             // SAFETY: all zeros are a valid header; its pointers and lengths are those of values that outlive the call.
-            let (is_refused, len) = unsafe {
+            let is_refused = unsafe {
                 let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
                 header.msg_name = to.pointer_mut().cast();
                 header.msg_namelen = to.len;
-                (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
                 header.msg_control = control.0.as_mut_ptr().cast();
                 header.msg_controllen = size_of::<Control>() as _;
-                let len = usize::try_from(libc::recvmsg(self.fd(), &mut header, libc::MSG_ERRQUEUE)).ok()?;
-                (is_refusal(&header), len)
+                checked(libc::recvmsg(self.fd(), &mut header, libc::MSG_ERRQUEUE) as c_int).ok()?;
+                is_refusal(&header)
             };
             if let (true, Some(to)) = (is_refused, to.address()) {
-                return Some((to, len));
+                return Some(to);
             }
         }
     }
@@ -198,8 +189,9 @@ mod tests {
 
     #[test]
     fn datagrams_reach_the_other_and_tell_where_they_come_from() {
-        let (one, one_port) = Datagrams::open().unwrap();
-        let (other, port) = Datagrams::open().unwrap();
+        let (one, one_port) = Datagrams::open(0).unwrap();
+        let (other, port) = Datagrams::open(0).unwrap();
+        assert!(Datagrams::open(port).is_err(), "the port is taken");
         let mut buffer = [0; 4];
         assert_eq!(other.receive(&mut buffer), None);
         for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
@@ -208,23 +200,21 @@ mod tests {
             assert_eq!(other.receive(&mut buffer), Some((4, SocketAddr::new(ip, one_port))));
             assert_eq!(&buffer, b"hell");
         }
-        assert_eq!((one.refused(&mut []), other.refused(&mut [])), (None, None));
+        assert_eq!((one.refused(), other.refused()), (None, None));
     }
 
     #[test]
     fn a_port_that_was_closed_is_reported_with_its_address() {
-        let (one, _) = Datagrams::open().unwrap();
+        let (one, _) = Datagrams::open(0).unwrap();
         for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
-            let (other, port) = Datagrams::open().unwrap();
+            let (other, port) = Datagrams::open(0).unwrap();
             let to = SocketAddr::new(ip, port);
             drop(other);
             assert!(one.send(&to, b"hello"));
             awaited(&one);
             assert_eq!(one.receive(&mut [0; 9]), None);
-            let mut quote = [0; 16];
-            assert_eq!(one.refused(&mut quote), Some((to, 5)));
-            assert_eq!(&quote[..5], b"hello");
-            assert_eq!(one.refused(&mut quote), None);
+            assert_eq!(one.refused(), Some(to));
+            assert_eq!(one.refused(), None);
         }
     }
 }

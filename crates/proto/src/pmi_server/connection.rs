@@ -387,9 +387,7 @@ impl PmiLink {
                 self.client.answer(t, envelope, &Reply::Done);
             }
             Request::AddressGet { id, rank, name } => self.on_address_get(cx, t, *id, *rank, name)?,
-            Request::Relay { datagrams, rank, name } => {
-                self.client.on_relay(cx, t, envelope, *datagrams, *rank, name)?
-            }
+            Request::Relay { rank, name } => self.client.on_relay(cx, t, envelope, *rank, name)?,
             Request::KvsMap { have } => self.client.on_kvs_map(cx, t, envelope, have)?,
             Request::PutNodeAttr { key, value } => self.client.on_put_attr(cx, t, envelope, key, value)?,
             Request::GetNodeAttr { key, wait } => self.client.on_get_attr(t, envelope, key, *wait)?,

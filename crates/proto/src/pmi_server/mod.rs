@@ -82,11 +82,9 @@ impl PmiServer {
     pub fn on_relayed(&mut self, cx: &mut Cx<'_>, from: AgentId, message: relay::Between) {
         let Some(node) = cx.facts.node_of(from) else { return };
         let Tables { relays, addresses, endpoints, .. } = &mut self.tables;
-        relays.on_message(node, message, |Target { rank, name, datagrams }| {
+        relays.on_message(node, message, |Target { rank, name }| {
             let local = cx.facts.local_of(*rank)?;
-            let tag = if *datagrams { rank_address::UDP } else { rank_address::TCP };
-            // The sockets that are bound for ranks before they start are TCP sockets.
-            addresses.tagged(name, *rank, tag).or_else(|| endpoints.own(local).filter(|_| !datagrams))
+            addresses.tagged(name, *rank, rank_address::TCP).or_else(|| endpoints.own(local))
         });
         self.carry_relays(cx);
     }

@@ -200,7 +200,6 @@ impl PmiClient {
         cx: &Cx<'_>,
         t: &mut Tables,
         envelope: &Envelope<'_>,
-        datagrams: bool,
         rank: u32,
         name: &[u8],
     ) -> Result<(), RefusalText> {
@@ -210,8 +209,8 @@ impl PmiClient {
         }
         let encoded = |reply| Bytes::from(self.encode(Command::Relay, envelope.thread, &reply));
         let refusal = encoded(Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" });
-        let target = Target { rank: Rank(rank), name, datagrams };
-        let act = RelayAct::Hand { client: self.id, datagrams, reply: encoded(Reply::Done), refusal: refusal.clone() };
+        let target = Target { rank: Rank(rank), name };
+        let act = RelayAct::Hand { client: self.id, reply: encoded(Reply::Done), refusal: refusal.clone() };
         let opened = other_node(cx, target.rank).is_some_and(|node| t.relays.open(node, target, act));
         if !opened {
             t.reply.extend_from_slice(&refusal);

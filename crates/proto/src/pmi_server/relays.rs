@@ -38,7 +38,6 @@ struct Relay {
     /// The number that is used by the agent that has opened the relay.
     number: u32,
     is_own: bool,
-    datagrams: bool,
     /// Bytes that were sent here and have not reached the rank at the other end yet.
     under_way: usize,
     is_stopped: bool,
@@ -55,7 +54,7 @@ impl Relays {
         if self.relays.len() >= RELAYS_MAX {
             return false;
         }
-        let relay = self.insert(node, None, target.datagrams);
+        let relay = self.insert(node, None);
         self.acts.push((relay, act));
         self.tell(relay, What::Open(target));
         true
@@ -73,17 +72,15 @@ impl Relays {
         match (relay, what) {
             (None, What::Open(target)) if by_opener => match find(&target).filter(|_| self.relays.len() < RELAYS_MAX) {
                 Some(address) => {
-                    let relay = self.insert(node, Some(number), target.datagrams);
-                    self.acts.push((relay, RelayAct::Connect { address, datagrams: target.datagrams }));
+                    let relay = self.insert(node, Some(number));
+                    self.acts.push((relay, RelayAct::Connect { address }));
                 }
                 None => self.messages.push((node, Between { number, by_opener: false, what: What::Close })),
             },
             // The relay has ended here: a message to the other end reports it, or the other end has reported it itself.
             (None, _) | (Some(_), What::Open(_)) => {}
             (Some(relay), What::Connected) => {
-                if self.relays.get(&relay).is_some_and(|one| !one.datagrams) {
-                    self.acts.push((relay, RelayAct::Write(Bytes::from_static(&[IS_CONNECTED]))));
-                }
+                self.acts.push((relay, RelayAct::Write(Bytes::from_static(&[IS_CONNECTED]))));
             }
             (Some(relay), What::Bytes(bytes)) => self.acts.push((relay, RelayAct::Write(bytes))),
             (Some(relay), What::Taken(count)) => self.on_room(relay, count as usize),
@@ -144,7 +141,7 @@ impl Relays {
 
     /// Adds a relay. `number`: the number that is used by another node's agent, which has opened the relay; `None`:
     /// this agent opens the relay.
-    fn insert(&mut self, node: NodeId, number: Option<u32>, datagrams: bool) -> RelayId {
+    fn insert(&mut self, node: NodeId, number: Option<u32>) -> RelayId {
         self.last += 1;
         let relay = RelayId(self.last);
         if let Some(number) = number {
@@ -154,7 +151,6 @@ impl Relays {
             node,
             number: number.unwrap_or(self.last),
             is_own: number.is_none(),
-            datagrams,
             under_way: 0,
             is_stopped: false,
             untold: 0,
@@ -206,11 +202,11 @@ mod tests {
     const NODES: [NodeId; 2] = [NodeId(0), NodeId(1)];
 
     fn target() -> Target {
-        Target { rank: Rank(7), name: Bytes::from_static(b"net"), datagrams: false }
+        Target { rank: Rank(7), name: Bytes::from_static(b"net") }
     }
 
     fn hand() -> RelayAct {
-        RelayAct::Hand { client: LocalRank(0).into(), datagrams: false, reply: Bytes::new(), refusal: Bytes::new() }
+        RelayAct::Hand { client: LocalRank(0).into(), reply: Bytes::new(), refusal: Bytes::new() }
     }
 
     /// Two agents, and what arrives at the sockets of one relay.

@@ -154,10 +154,8 @@ commands! {
         name: &'a [u8] = [] ["name"];
     }
     /// Our own clients: a connection to a rank of another node, whose agent connects to the address that the rank has
-    /// told under this name. Answered with a descriptor, the end of a pair of sockets: agents carry the bytes, or the
-    /// datagrams.
+    /// told under this name. Answered with a descriptor, the end of a pair of sockets: agents carry the bytes.
     Relay [] ["wireup-relay"] -> Done {
-        datagrams: bool = [] ["datagrams"] or "FALSE";
         rank: u32 = [] ["rank"];
         name: &'a [u8] = [] ["name"];
     }

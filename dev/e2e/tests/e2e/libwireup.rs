@@ -216,7 +216,7 @@ fn programs_of_libwireup_are_right_everywhere() {
     }
     // Each of 16 ranks sends messages to the 15 others over at most 3 connections, or 1: the bound that the program
     // requests.
-    for bound in ["few 1 1", "few 1 3"] {
+    for bound in ["few 1 1", "few 1 3", "few 2 3"] {
         for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
             all_right(placement, bound, 16);
         }

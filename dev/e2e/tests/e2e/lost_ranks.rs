@@ -67,7 +67,7 @@ fn a_rank_that_dies_in_any_wait_is_named_to_all_others() {
 }
 
 #[test]
-fn the_same_over_datagrams() {
+fn the_same_over_requested_connections() {
     let series = Series { ranks: 5, transport: UDP, start: "1", victim: 3, step: 11 };
     series.run(|words| under_wireup("-n 5 --virtual-nodes 2", words));
 }

@@ -1,23 +1,23 @@
 //! All connections of a rank over datagrams, without a socket or a clock.
 //!
 //! ```text
-//!   dialling ── hello, to the best place first, then to all, ever more rarely ──► welcome ──► open
+//!   dialling ── hello, ever more rarely ──► welcome ──► open
 //!   none ── a hello with a code that is right, and a number that is new ──► open
 //!                                             (its welcome is repeated until the dialler is heard)
 //! ```
 //!
-//! A rank that computes does not answer a hello: the hello is repeated until the rank does, or until all places where
-//! the rank might be have refused it. Datagrams carry the receiver's number of the connection. Memory is used for
-//! connections, and for two numbers per rank that has ever dialled this one; none for strangers.
+//! A rank that computes does not answer a hello: the hello is repeated until the rank does. Datagrams carry the
+//! receiver's number of the connection. Memory is used for connections, and for two numbers per rank that has ever
+//! dialled this one; none for strangers.
 
-use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
-use super::open::{DATA, Open, QUOTE_LEN, Seals, header};
+use super::handshake::{HELLO, Hello, WELCOME, Welcome};
+use super::open::{DATA, Open, Seals, header};
 use crate::network::carrier::{ConnectionEvent, Happened, Number, Unsent, Word};
+use crate::network::codes::Codes;
 use crate::network::proof::{Broken, Proof, Purpose, Secret};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::mem;
 
 /// The pause after the first hello, and the maximum up to which it doubles (ms). Chosen: several round trips of a slow
 /// network; and how long a rank may wait for the next hello if its socket was full while it computed.
@@ -25,15 +25,6 @@ const HELLO_MS_MIN: u64 = 50;
 const HELLO_MS_MAX: u64 = 1_000;
 /// Length of a framed goodbye in the stream, in bytes.
 const GOODBYE_LEN: usize = 4;
-
-/// The origin of a report that no process uses a rank's port.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// An ICMP error that quotes the beginning of a datagram. A stranger may have sent it.
-    Quotes(Vec<u8>),
-    /// A report by an agent of this job, which needs no second report to be believed.
-    Certain,
-}
 
 /// A network address at which a rank may be reached (called its place): only the [`Wire`](super::Wire) interprets the
 /// bytes.
@@ -43,7 +34,7 @@ pub struct Endpoint {
     me: u32,
     secret: Secret,
     codes: Codes,
-    /// The place to which other ranks send answers to this rank's hellos; empty: the source address of each hello.
+    /// The place to which other ranks send answers to this rank's hellos.
     own_place: WireAddress,
     datagram_len: usize,
     connections: BTreeMap<Number, Connection>,
@@ -59,7 +50,6 @@ pub struct Endpoint {
     outbox: VecDeque<(Number, WireAddress, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
-    has_relays: bool,
 }
 
 struct Connection {
@@ -78,15 +68,11 @@ enum Stage {
 
 struct Dialling {
     to: u32,
-    /// Places where the rank may be reached; the last `refused` ones have refused the dial.
-    places: Vec<WireAddress>,
-    refused: usize,
+    place: WireAddress,
     hello: Vec<u8>,
     proof: Proof,
     pause: u64,
     due: u64,
-    /// Whether [`ConnectionEvent::Unanswered`] was reported for this dial.
-    is_told: bool,
 }
 
 impl Endpoint {
@@ -106,7 +92,6 @@ impl Endpoint {
             outbox: VecDeque::new(),
             happened: VecDeque::new(),
             plain: vec![0; datagram_len],
-            has_relays: false,
         })
     }
 
@@ -114,34 +99,21 @@ impl Endpoint {
         self.happened.pop_front()
     }
 
-    /// Dials a rank that may be reached at these places, the best one first.
-    pub fn dial(&mut self, now: u64, to: u32, closed: u32, places: Vec<WireAddress>) -> Number {
+    /// Dials a rank at this place; `None`: it has none that this rank reaches.
+    pub fn dial(&mut self, now: u64, to: u32, closed: u32, place: Option<WireAddress>) -> Number {
         self.last += 1;
         let number = self.last;
         let dialled = Proof::dial(&self.secret, self.me, to, Purpose::Messages { closed });
-        let (Ok((proof, first)), false) = (dialled, places.is_empty()) else {
+        let (Ok((proof, first)), Some(place)) = (dialled, place) else {
             self.report(number, to, ConnectionEvent::Over { is_lost: true });
             return number;
         };
         let hello = Hello { from: self.me, to, number, place: &self.own_place, proof: &first };
         let hello = hello.encode(&mut self.codes);
-        let dialling = Dialling { to, places, refused: 0, hello, proof, pause: 0, due: now, is_told: false };
+        let dialling = Dialling { to, place, hello, proof, pause: 0, due: now };
         self.connections.insert(number, Connection { stage: Stage::Dialling(Box::new(dialling)), timer: None });
         self.settle(number);
         number
-    }
-
-    /// Records that the agents can relay connections: from now on, a dialled rank that answers at no place is reported
-    /// once ([`ConnectionEvent::Unanswered`]).
-    pub fn has_relays(&mut self) {
-        self.has_relays = true;
-    }
-
-    /// Adds a place at which a rank that is being dialled may be reached.
-    pub fn add_place(&mut self, number: Number, place: WireAddress) {
-        if let Some(Connection { stage: Stage::Dialling(dialling), .. }) = self.connections.get_mut(&number) {
-            dialling.places.insert(0, place);
-        }
     }
 
     pub fn send(&mut self, number: Number, message: &[u8]) {
@@ -194,45 +166,13 @@ impl Endpoint {
         }
     }
 
-    /// Handles a datagram; `from` is empty if the wire does not report the sender.
-    pub fn on_datagram(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+    pub fn on_datagram(&mut self, now: u64, bytes: &[u8]) {
         match bytes.first() {
-            Some(&HELLO) => self.on_hello(now, from, bytes),
-            Some(&WELCOME) => self.on_welcome(now, from, bytes),
-            Some(&DATA) => self.on_data(now, from, bytes),
+            Some(&HELLO) => self.on_hello(bytes),
+            Some(&WELCOME) => self.on_welcome(bytes),
+            Some(&DATA) => self.on_data(now, bytes),
             _ => {}
         }
-    }
-
-    /// Handles a report that no process receives at this place. An ICMP error counts only if it quotes a datagram that
-    /// this rank has sent recently.
-    pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: &Refusal) {
-        let mut lost = Vec::new();
-        for (number, connection) in &mut self.connections {
-            let peer = match &mut connection.stage {
-                Stage::Dialling(dialling) => {
-                    let is_about_this = match refusal {
-                        Refusal::Quotes(quote) => dialling.has_sent(quote),
-                        Refusal::Certain => true,
-                    };
-                    (is_about_this && dialling.on_refused(place)).then_some(dialling.to)
-                }
-                Stage::Open { open, .. } => {
-                    let is_lost = open.place == place
-                        && match refusal {
-                            Refusal::Quotes(quote) => open.seals.has_sent(quote) && open.on_refused(now),
-                            Refusal::Certain => true,
-                        };
-                    is_lost.then_some(open.peer)
-                }
-            };
-            lost.extend(peer.map(|peer| (*number, peer)));
-        }
-        for (number, peer) in lost {
-            self.end(number, peer);
-        }
-        let numbers: Vec<Number> = self.connections.keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.settle(number));
     }
 
     pub fn deadline(&self) -> Option<u64> {
@@ -244,15 +184,9 @@ impl Endpoint {
             match self.connections.get_mut(&number).map(|connection| &mut connection.stage) {
                 Some(Stage::Open { open, .. }) => open.on_tick(now),
                 Some(Stage::Dialling(dialling)) => {
-                    let hellos = dialling.on_tick(now);
-                    if self.has_relays && dialling.pause == HELLO_MS_MAX && !mem::replace(&mut dialling.is_told, true) {
-                        self.happened.push_back(Happened {
-                            number,
-                            peer: dialling.to,
-                            event: ConnectionEvent::Unanswered,
-                        });
-                    }
-                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (number, to, hello)));
+                    dialling.pause = (dialling.pause * 2).clamp(HELLO_MS_MIN, HELLO_MS_MAX);
+                    dialling.due = now + dialling.pause;
+                    self.outbox.push_back((number, dialling.place.clone(), dialling.hello.clone()));
                 }
                 None => {}
             }
@@ -295,27 +229,26 @@ impl Endpoint {
         }
     }
 
-    fn on_hello(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+    fn on_hello(&mut self, bytes: &[u8]) {
         let Some(hello) = Hello::decode(bytes, &mut self.codes) else { return };
         if hello.to != self.me || hello.from == self.me {
             return;
         }
-        let place = if hello.place.is_empty() { from } else { hello.place };
         match self.heard.get(&hello.from) {
             Some((latest, number)) if *latest == hello.number => {
                 let number = *number;
                 if let Some(Connection { stage: Stage::Open { welcome: Some(welcome), .. }, .. }) =
                     self.connections.get(&number)
                 {
-                    self.outbox.push_back((number, place.to_vec(), welcome.clone()));
+                    self.outbox.push_back((number, hello.place.to_vec(), welcome.clone()));
                 }
             }
             Some((latest, _)) if *latest > hello.number => {}
-            _ => self.accept(now, place, &hello),
+            _ => self.accept(&hello),
         }
     }
 
-    fn accept(&mut self, now: u64, place: &[u8], hello: &Hello<'_>) {
+    fn accept(&mut self, hello: &Hello<'_>) {
         let accepted = Proof::accept(&self.secret, self.me).and_then(|proof| proof.on_message(hello.proof));
         let Ok(accepted) = accepted else { return };
         let (peer, reply) = (accepted.peer, accepted.reply.unwrap_or_default());
@@ -326,42 +259,39 @@ impl Endpoint {
         let number = self.last;
         self.heard.insert(peer, (hello.number, number));
         let welcome = Welcome { to: hello.number, number, proof: &reply }.encode(&mut self.codes);
-        self.outbox.push_back((number, place.to_vec(), welcome.clone()));
-        let seals = Seals::new(hello.number, state);
-        let open = Open::new(now, peer, (place.to_vec(), true), seals, self.datagram_len);
+        self.outbox.push_back((number, hello.place.to_vec(), welcome.clone()));
+        let open = Open::new(peer, hello.place.to_vec(), Seals::new(hello.number, state), self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
         self.connections.insert(number, Connection { stage, timer: None });
         self.report(number, peer, ConnectionEvent::Proved { was_dialled: false, closed });
         self.settle(number);
     }
 
-    fn on_welcome(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+    fn on_welcome(&mut self, bytes: &[u8]) {
         let Some(welcome) = Welcome::decode(bytes, &mut self.codes) else { return };
         let number = welcome.to;
         let Some(Connection { stage: Stage::Dialling(_), .. }) = self.connections.get(&number) else { return };
         let Some(Stage::Dialling(dialling)) = self.forget(number) else { return };
-        let Dialling { to: peer, mut places, proof, .. } = *dialling;
-        let at = places.iter().position(|place| place == from).unwrap_or(0);
-        let place = places.swap_remove(at);
+        let Dialling { to: peer, place, proof, .. } = *dialling;
         let proved = proof.on_message(welcome.proof);
         let Ok(state) = proved.and_then(|proved| Ok(proved.state.into_stateless_transport_mode()?)) else {
             return self.report(number, peer, ConnectionEvent::Over { is_lost: false });
         };
-        let open = Open::new(now, peer, (place, false), Seals::new(welcome.number, state), self.datagram_len);
+        let open = Open::new(peer, place, Seals::new(welcome.number, state), self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: None };
         self.connections.insert(number, Connection { stage, timer: None });
         self.report(number, peer, ConnectionEvent::Proved { was_dialled: true, closed: 0 });
         self.settle(number);
     }
 
-    fn on_data(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+    fn on_data(&mut self, now: u64, bytes: &[u8]) {
         let Some((number, counter, sealed)) = header(bytes) else { return };
         let Some(Connection { stage: Stage::Open { open, welcome, .. }, .. }) = self.connections.get_mut(&number)
         else {
             return;
         };
         self.plain.resize(self.datagram_len, 0);
-        let Some(arrived) = open.on_datagram(now, from, (counter, sealed), &mut self.plain) else { return };
+        let Some(arrived) = open.on_datagram(now, (counter, sealed), &mut self.plain) else { return };
         *welcome = None;
         let peer = open.peer;
         let Ok(messages) = arrived else { return self.end(number, peer) };
@@ -375,14 +305,13 @@ impl Endpoint {
         self.settle(number);
     }
 
-    /// Ends a connection, and reports its rank as lost, unless the rank has said goodbye or may have given up its dial.
+    /// Ends a connection whose peer has violated the protocol, and reports the peer as lost, unless it has said
+    /// goodbye.
     fn end(&mut self, number: Number, peer: u32) {
         let has_left = self.open(number).is_some_and(|open| open.has_left());
-        let stage = self.forget(number);
-        // A dialler that has not received the welcome has left or exited before.
-        let is_lost = !matches!(stage, Some(Stage::Open { welcome: Some(_), .. }));
+        self.forget(number);
         if !has_left {
-            self.report(number, peer, ConnectionEvent::Over { is_lost });
+            self.report(number, peer, ConnectionEvent::Over { is_lost: true });
         }
     }
 
@@ -419,31 +348,5 @@ impl Endpoint {
             self.timers.remove(&(before, number));
         }
         self.timers.extend(at.map(|at| (at, number)));
-    }
-}
-
-impl Dialling {
-    /// Returns the hellos to send now.
-    fn on_tick(&mut self, now: u64) -> Vec<(WireAddress, Vec<u8>)> {
-        let count = if self.pause == 0 { 1 } else { self.places.len() };
-        self.pause = (self.pause * 2).clamp(HELLO_MS_MIN, HELLO_MS_MAX);
-        self.due = now + self.pause;
-        self.places.iter().take(count).map(|place| (place.clone(), self.hello.clone())).collect()
-    }
-
-    /// Whether `quote` is the beginning of this dial's hello.
-    fn has_sent(&self, quote: &[u8]) -> bool {
-        quote.len() >= QUOTE_LEN.min(self.hello.len()) && self.hello.starts_with(quote)
-    }
-
-    /// Records that this place has refused the dial. Returns whether all places have refused now.
-    fn on_refused(&mut self, place: &[u8]) -> bool {
-        let open = self.places.len() - self.refused;
-        if let Some(at) = self.places[..open].iter().position(|at| at == place) {
-            let place = self.places.remove(at);
-            self.places.push(place);
-            self.refused += 1;
-        }
-        self.refused == self.places.len()
     }
 }

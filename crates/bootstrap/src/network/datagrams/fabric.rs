@@ -4,7 +4,7 @@
 //! process at the other end: so hellos contain the sender's place, and no dial is ever refused.
 
 use super::Wire;
-use super::endpoint::{Refusal, WireAddress};
+use super::endpoint::WireAddress;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -13,9 +13,6 @@ use wireup_wire::rank_address;
 
 // The exchange of addresses has room for a libfabric address, and a hello stores the address's length in one byte.
 const _: () = assert!(ADDRESS_LEN_MAX <= rank_address::LEN_MAX && ADDRESS_LEN_MAX <= u8::MAX as usize);
-
-/// When to send again after the provider had no room (ms): devices send a window of datagrams in less time.
-const ROOM_MS: u64 = 1;
 
 pub struct Fabric {
     endpoint: Endpoint,
@@ -53,8 +50,8 @@ impl Wire for Fabric {
         self.endpoint.understands(address)
     }
 
-    fn places(&self, address: &[u8]) -> Vec<WireAddress> {
-        if self.understands(address) { vec![address.to_vec()] } else { Vec::new() }
+    fn place(&self, address: &[u8]) -> Option<WireAddress> {
+        self.understands(address).then(|| address.to_vec())
     }
 
     fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool {
@@ -66,16 +63,7 @@ impl Wire for Fabric {
         peer.is_none_or(|peer| self.endpoint.send(peer, bytes))
     }
 
-    fn room_ms(&self) -> Option<u64> {
-        Some(ROOM_MS)
-    }
-
-    fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize> {
-        from.clear();
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
         self.endpoint.receive(buffer)
-    }
-
-    fn refused(&mut self) -> Option<(WireAddress, Refusal)> {
-        None
     }
 }

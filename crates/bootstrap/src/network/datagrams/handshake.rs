@@ -6,68 +6,22 @@
 //! ```
 //!
 //! `number` is the sender's number for the connection; a welcome's `to` is the number in the hello. All numbers are
-//! little-endian. The code is keyed with the job's secret and covers all bytes before it. So a stranger's datagram
-//! costs one check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that a stranger
-//! repeats is recognised by its number, because each rank's numbers grow.
+//! little-endian. The code (`codes.rs`) covers all bytes before it. A hello that a stranger repeats is recognised by
+//! its number, because each rank's numbers grow.
 
 use crate::network::carrier::Number;
-use crate::network::proof::{Broken, Secret};
-use alloc::boxed::Box;
+use crate::network::codes::Codes;
 use alloc::vec::Vec;
-use snow::params::HashChoice;
-use snow::resolvers::{CryptoResolver, DefaultResolver};
-use snow::types::Hash;
 
 pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
-
-const CODE_LEN: usize = 16;
-/// Label for deriving the key of the codes from the secret: the secret itself is the key of the handshake.
-const PURPOSE: &[u8] = b"wireup datagrams 2";
-
-/// Computes and checks codes (the first 16 bytes of an HMAC with BLAKE2s).
-pub struct Codes {
-    hash: Box<dyn Hash>,
-    key: [u8; 32],
-}
-
-impl Codes {
-    pub fn new(secret: &Secret) -> Result<Codes, Broken> {
-        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Broken)?;
-        let mut key = [0; 32];
-        hash.hmac(secret, PURPOSE, &mut key);
-        Ok(Codes { hash, key })
-    }
-
-    fn code(&mut self, bytes: &[u8]) -> [u8; 32] {
-        let mut code = [0; 32];
-        self.hash.hmac(&self.key, bytes, &mut code);
-        code
-    }
-
-    /// The datagram of these parts, with its code at the end.
-    fn with_code(&mut self, parts: &[&[u8]]) -> Vec<u8> {
-        let mut bytes = parts.concat();
-        let code = self.code(&bytes);
-        bytes.extend_from_slice(&code[..CODE_LEN]);
-        bytes
-    }
-
-    /// The bytes before the code; `None`: the code is wrong, so the datagram comes from a stranger.
-    fn checked<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let (content, code) = bytes.split_at_checked(bytes.len().checked_sub(CODE_LEN)?)?;
-        let right = self.code(content);
-        let difference = right.iter().zip(code).fold(0, |difference, (one, other)| difference | (one ^ other));
-        (difference == 0).then_some(content)
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
     pub from: u32,
     pub to: u32,
     pub number: Number,
-    /// Address to send the answer to; empty: the source address of this datagram.
+    /// Address to send the answer to.
     pub place: &'a [u8],
     pub proof: &'a [u8],
 }

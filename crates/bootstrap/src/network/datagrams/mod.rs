@@ -3,7 +3,7 @@
 //! ```text
 //!   Datagrams ── bytes ──► Endpoint: connections by number ──► Open: Seals ──► sender, receiver (wireup-group)
 //!       │                      └── hellos, welcomes ◄── handshake: codes, proof
-//!       └── Wire: udp, fabric
+//!       └── Wire: fabric
 //! ```
 //!
 //! `endpoint`, `open` and `handshake` use no socket and no clock. [`Datagrams`] uses both: it reads datagrams
@@ -18,16 +18,14 @@ mod lossy;
 pub mod open;
 #[cfg(test)]
 mod tests;
-mod udp;
 
 use super::carrier::{Carrier, Happened, Number, Unsent};
 use super::proof::Secret;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use endpoint::{Endpoint, Refusal, WireAddress};
+use endpoint::{Endpoint, WireAddress};
 pub use fabric::Fabric;
-pub use udp::Udp;
-use wireup_capi::net::{Descriptor, Epoll, Errno, Event, Timer, now_ms};
+use wireup_capi::net::{Epoll, Errno, Event, Timer, now_ms};
 
 /// The epoll tokens of the wire's descriptor and of the timer.
 const WIRE: u64 = 0;
@@ -35,48 +33,31 @@ const TIMER: u64 = 2;
 /// Maximum number of datagrams read in one turn. Chosen: several windows; the bound keeps a flood of datagrams from
 /// strangers from stopping a rank's work.
 const RECEIVED_MAX: usize = 512;
+/// When to send again after there was no room (ms): devices send a window of datagrams in less time.
+const ROOM_MS: u64 = 1;
 
-/// A network interface that sends and receives datagrams: UDP or libfabric.
+/// A network interface that sends and receives datagrams. It reports neither who has sent a datagram nor whether a
+/// process receives it.
 pub trait Wire {
     /// A descriptor that is readable when a datagram has arrived.
     fn fd(&self) -> c_int;
 
-    /// The wire address to which ranks that this rank dials send their answers; empty if every datagram shows its
-    /// receiver the sender's address.
+    /// The wire address to which ranks that this rank dials send their answers.
     fn own_place(&self) -> WireAddress;
 
     fn datagram_len(&self) -> usize;
 
     /// Whether a rank with this address has a wire of the same kind.
-    fn understands(&self, _address: &[u8]) -> bool {
-        true
-    }
+    fn understands(&self, address: &[u8]) -> bool;
 
-    /// The wire addresses at which a rank with this published address may be reached, the best one first.
-    fn places(&self, address: &[u8]) -> Vec<WireAddress>;
+    /// The wire address of a rank with this published address; `None`: its wire is of another kind.
+    fn place(&self, address: &[u8]) -> Option<WireAddress>;
 
-    /// Sends a datagram; `false`: there is no room. The descriptor becomes writable when there is, or see
-    /// [`Wire::room_ms`].
+    /// Sends a datagram; `false`: there is no room, and the caller tries again after [`ROOM_MS`].
     fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool;
 
-    /// When to try again after there was no room (ms); `None`: when the descriptor becomes writable.
-    fn room_ms(&self) -> Option<u64> {
-        None
-    }
-
-    /// Receives the next datagram into `buffer`; returns its length, or `None` if there is none. `from` becomes the
-    /// wire address of the sender, or empty if the wire does not report the sender.
-    fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize>;
-
-    /// Adds a relay: a socket over which the agents carry datagrams to and from one rank. Returns the wire address that
-    /// stands for the relay; `None`: this wire uses no relays.
-    fn add_relay(&mut self, _socket: Descriptor) -> Option<WireAddress> {
-        None
-    }
-
-    /// Removes and returns a report that no process receives at a wire address: a datagram has come back with an error,
-    /// or a relay has ended because its rank has exited or the agents cannot reach it. `None`: there is no report.
-    fn refused(&mut self) -> Option<(WireAddress, Refusal)>;
+    /// Receives the next datagram into `buffer`; returns its length, or `None` if there is none.
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
 }
 
 pub struct Datagrams<W> {
@@ -85,7 +66,6 @@ pub struct Datagrams<W> {
     epoll: Epoll,
     timer: Timer,
     received: Vec<u8>,
-    from: WireAddress,
     /// `to`, `sent`: destination and bytes of the latest datagram; `waits_for_room`: it is still to be sent.
     to: WireAddress,
     sent: Vec<u8>,
@@ -108,7 +88,6 @@ impl<W: Wire> Datagrams<W> {
             endpoint,
             epoll,
             timer,
-            from: WireAddress::new(),
             to: WireAddress::new(),
             sent: Vec::new(),
             waits_for_room: false,
@@ -118,16 +97,8 @@ impl<W: Wire> Datagrams<W> {
     fn receive(&mut self) {
         let now = now_ms();
         for _ in 0..RECEIVED_MAX {
-            match self.wire.receive(&mut self.from, &mut self.received) {
-                Some(len) => self.endpoint.on_datagram(now, &self.from, &self.received[..len]),
-                // Errors are read last, so that a peer's goodbye is read before the report that the peer has exited.
-                None => {
-                    while let Some((place, refusal)) = self.wire.refused() {
-                        self.endpoint.on_refused(now, &place, &refusal);
-                    }
-                    return;
-                }
-            }
+            let Some(len) = self.wire.receive(&mut self.received) else { return };
+            self.endpoint.on_datagram(now, &self.received[..len]);
         }
     }
 
@@ -156,21 +127,8 @@ impl<W: Wire> Carrier for Datagrams<W> {
     }
 
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
-        let places = self.wire.places(address);
-        self.endpoint.dial(now_ms(), to, closed, places)
-    }
-
-    fn has_relays(&mut self) {
-        self.endpoint.has_relays();
-    }
-
-    fn go_on(&mut self, number: Number, relay: Option<Descriptor>) {
-        let Some(socket) = relay else { return };
-        if self.epoll.watch(socket.fd(), WIRE, false, true).is_ok()
-            && let Some(place) = self.wire.add_relay(socket)
-        {
-            self.endpoint.add_place(number, place);
-        }
+        let place = self.wire.place(address);
+        self.endpoint.dial(now_ms(), to, closed, place)
     }
 
     fn send(&mut self, number: Number, message: &[u8]) {
@@ -200,13 +158,7 @@ impl<W: Wire> Carrier for Datagrams<W> {
     fn flush(&mut self) {
         let now = now_ms();
         self.endpoint.on_tick(now);
-        let waited = self.waits_for_room;
-        let waits = self.transmit(now);
-        if waits != waited {
-            // If the kernel has no memory for the change, the timer triggers the next attempt.
-            let _ = self.epoll.watch(self.wire.fd(), WIRE, waits, false);
-        }
-        let again = self.wire.room_ms().filter(|_| waits).map(|pause| now + pause);
+        let again = self.transmit(now).then_some(now + ROOM_MS);
         self.timer.set(self.endpoint.deadline().into_iter().chain(again).min());
     }
 

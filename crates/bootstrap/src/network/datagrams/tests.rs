@@ -1,6 +1,6 @@
 //! Several endpoints, connected by a bad network in which strangers send too.
 
-use super::open::{DATA, QUOTE_LEN};
+use super::open::DATA;
 use super::*;
 use crate::network::carrier::{ConnectionEvent, Number, Word};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use wireup_group::connections::{Connections, Route, Verdict};
 
 const SECRET: Secret = [5; 32];
 const DATAGRAM_LEN: usize = 200;
-/// The place from which strangers send.
+/// The place of a rank that does not exist.
 const NOWHERE: u8 = 255;
 
 /// Network faults: probabilities in percent, and the maximum delay.
@@ -21,7 +21,7 @@ struct Weather {
     repeated: u64,
     changed: u64,
     cut: u64,
-    /// Probability (percent) that a stranger sends an earlier datagram again, from the stranger's own place.
+    /// Probability (percent) that a stranger sends an earlier datagram again.
     replayed: u64,
     delay_ms_max: u64,
 }
@@ -39,7 +39,6 @@ struct End {
 
 #[derive(Clone)]
 struct Datagram {
-    from: u8,
     to: u8,
     bytes: Vec<u8>,
 }
@@ -52,14 +51,12 @@ struct World {
     last: u64,
     under_way: BTreeMap<(u64, u64), Datagram>,
     history: Vec<Datagram>,
-    /// Processes that have exited: their hosts report the ports as closed.
-    ended: Vec<u8>,
 }
 
 impl World {
     fn new(size: u32, weather: Weather, seed: u64) -> World {
         let end = |me| End {
-            endpoint: Endpoint::new(me, &SECRET, WireAddress::new(), DATAGRAM_LEN).unwrap(),
+            endpoint: Endpoint::new(me, &SECRET, vec![me as u8], DATAGRAM_LEN).unwrap(),
             connections: Connections::default(),
             waiting: BTreeMap::new(),
             got: BTreeMap::new(),
@@ -68,7 +65,7 @@ impl World {
             busy_until: 0,
         };
         let (under_way, history) = (BTreeMap::new(), vec![]);
-        World { ends: (0..size).map(end).collect(), weather, seed, now: 0, last: 0, under_way, history, ended: vec![] }
+        World { ends: (0..size).map(end).collect(), weather, seed, now: 0, last: 0, under_way, history }
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -82,7 +79,7 @@ impl World {
         match end.connections.route(to) {
             Route::Open(number) => return end.endpoint.send(number, message),
             Route::Dial => {
-                let number = end.endpoint.dial(now, to, end.connections.closed(to), vec![vec![to as u8]]);
+                let number = end.endpoint.dial(now, to, end.connections.closed(to), Some(vec![to as u8]));
                 end.connections.on_dial(to, number);
             }
             Route::Wait => {}
@@ -149,8 +146,7 @@ impl World {
         }
         if self.random(100) < replayed {
             let nth = self.random(self.history.len() as u64) as usize;
-            let old = Datagram { from: NOWHERE, ..self.history[nth].clone() };
-            self.deliver_later(old);
+            self.deliver_later(self.history[nth].clone());
         }
     }
 
@@ -163,7 +159,7 @@ impl World {
     /// Processes everything that is due at the current time.
     fn settle(&mut self) {
         for me in 0..self.ends.len() {
-            if self.ends[me].busy_until > self.now || self.ended.contains(&(me as u8)) {
+            if self.ends[me].busy_until > self.now {
                 continue;
             }
             self.ends[me].endpoint.on_tick(self.now);
@@ -172,7 +168,7 @@ impl World {
             }
             let (mut to, mut bytes) = (vec![], vec![]);
             while self.ends[me].endpoint.transmit(self.now, &mut to, &mut bytes) {
-                self.carry(Datagram { from: me as u8, to: to[0], bytes: bytes.clone() });
+                self.carry(Datagram { to: to[0], bytes: bytes.clone() });
             }
         }
     }
@@ -185,8 +181,7 @@ impl World {
             if is_over(self) {
                 return;
             }
-            let ends = self.ends.iter().zip(0..).filter(|(_, at)| !self.ended.contains(at));
-            let deadlines = ends.filter_map(|(end, _)| Some(end.endpoint.deadline()?.max(end.busy_until)));
+            let deadlines = self.ends.iter().filter_map(|end| Some(end.endpoint.deadline()?.max(end.busy_until)));
             let arrivals = self.under_way.iter().next().map(|((at, _), datagram)| {
                 (*at).max(self.ends.get(usize::from(datagram.to)).map_or(0, |end| end.busy_until))
             });
@@ -201,21 +196,14 @@ impl World {
     }
 
     fn arrive(&mut self, key: (u64, u64)) {
-        let Some(Datagram { from, to, .. }) = self.under_way.get(&key).cloned() else { return };
-        if self.ends.get(usize::from(to)).is_some_and(|end| end.busy_until > self.now) {
+        let to = usize::from(self.under_way[&key].to);
+        if self.ends.get(to).is_some_and(|end| end.busy_until > self.now) {
             return;
         }
-        let datagram = self.under_way.remove(&key).unwrap();
-        match self.ends.get_mut(usize::from(to)) {
-            Some(end) if !self.ended.contains(&to) => end.endpoint.on_datagram(self.now, &[from], &datagram.bytes),
-            Some(_) => {
-                if let Some(end) = self.ends.get_mut(usize::from(from)) {
-                    let quote = &datagram.bytes[..datagram.bytes.len().min(QUOTE_LEN)];
-                    end.endpoint.on_refused(self.now, &[to], &Refusal::Quotes(quote.to_vec()));
-                }
-            }
-            // A datagram for a stranger is dropped.
-            None => {}
+        let datagram = self.under_way.remove(&key);
+        // A datagram for a rank that does not exist is dropped.
+        if let Some((end, datagram)) = self.ends.get_mut(to).zip(datagram) {
+            end.endpoint.on_datagram(self.now, &datagram.bytes);
         }
     }
 
@@ -281,69 +269,9 @@ proptest! {
         prop_assert_eq!(world.route(1, 0), Route::Nowhere);
         prop_assert!(world.ends[1].endpoint.connections() == 0 && world.ends[1].lost.is_empty());
     }
-
-    #[test]
-    fn a_rank_whose_host_refuses_is_lost_and_one_that_computes_is_not(weather in weather(), seed: u64, knows_it: bool) {
-        let mut world = World::new(3, weather, seed);
-        if knows_it {
-            world.send(0, 1, b"hello");
-            world.send(0, 2, b"hello");
-            world.run_until(|world| [1, 2].iter().all(|to: &usize| world.ends[*to].got.contains_key(&0)));
-        }
-        world.ended.push(1);
-        world.ends[2].busy_until = world.now + 1_000_000;
-        world.send(0, 1, b"again");
-        world.send(0, 2, b"again");
-        world.run_until(|world| world.ends[0].lost == [1]);
-        prop_assert!(world.now < 600_000);
-        let computes_until = world.ends[2].busy_until;
-        world.run_until(|world| world.now >= computes_until);
-        world.run_until(|world| world.ends[2].got.get(&0).is_some_and(|got| got.last().unwrap() == b"again"));
-        prop_assert_eq!(&world.ends[0].lost, &[1]);
-    }
 }
 
-/// Strangers send ICMP errors; they know where both ranks are, the numbers of their connections, and the datagrams that
-/// rank 1 has sent.
-#[test]
-fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
-    let mut world = World::new(2, Weather::default(), 1);
-    world.send(0, 1, b"hello");
-    world.run_until(|world| world.ends[1].got.contains_key(&0));
-
-    let from_there: Vec<Vec<u8>> =
-        world.history.iter().filter(|one| one.from == 1).map(|one| one.bytes.clone()).collect();
-    assert!(!from_there.is_empty());
-    for nth in 0..200_u64 {
-        // A stranger can guess numbers and counters, but no encrypted bytes.
-        let guessed = [&[DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
-        let quotes = [vec![], guessed[..17].to_vec(), guessed, from_there[nth as usize % from_there.len()].clone()];
-        for quote in quotes {
-            world.now += 100;
-            let quote = quote[..quote.len().min(QUOTE_LEN)].to_vec();
-            world.ends[0].endpoint.on_refused(world.now, &[1], &Refusal::Quotes(quote));
-        }
-    }
-    world.send(0, 1, b"again");
-    world.run_until(|world| world.ends[1].got[&0].len() == 2);
-    assert!(world.ends[0].lost.is_empty());
-}
-
-/// Errors sent by strangers do not keep a rank from being dialled.
-#[test]
-fn errors_that_quote_no_hello_give_up_no_dial() {
-    let mut world = World::new(2, Weather::default(), 1);
-    world.ends[1].busy_until = 10_000;
-    world.send(0, 1, b"hello");
-    for _ in 0..100 {
-        world.now += 10;
-        world.ends[0].endpoint.on_refused(world.now, &[1], &Refusal::Quotes(vec![handshake::HELLO; QUOTE_LEN]));
-    }
-    world.run_until(|world| world.ends[1].got.contains_key(&0));
-    assert!(world.ends[0].lost.is_empty());
-}
-
-/// Without the answers, rank 0 would wait until its host reports that rank 1 has exited, which not all wires do.
+/// Without the answers, rank 0 would wait for ever.
 #[test]
 fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     let mut world = World::new(2, Weather::default(), 1);
@@ -399,7 +327,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
         world.ends.iter().all(|end| !end.got.is_empty() && end.endpoint.unsent(world.now) == Unsent::Nothing)
     });
     // A dial that is still in progress.
-    let dialled: Number = world.ends[1].endpoint.dial(world.now, 7, 0, vec![vec![NOWHERE]]);
+    let dialled: Number = world.ends[1].endpoint.dial(world.now, 7, 0, Some(vec![NOWHERE]));
     world.settle();
     let mut datagrams: Vec<Vec<u8>> = world.history.iter().map(|datagram| datagram.bytes.clone()).collect();
     let kinds = |kind| datagrams.iter().filter(|bytes| bytes[0] == kind).count();
@@ -420,7 +348,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     let (mut to, mut bytes) = (Vec::with_capacity(100), Vec::with_capacity(1000));
     let before = ALLOCATED.get();
     for datagram in &datagrams {
-        endpoint.on_datagram(world.now, &[NOWHERE], datagram);
+        endpoint.on_datagram(world.now, datagram);
         assert!(endpoint.poll().is_none() && !endpoint.transmit(world.now, &mut to, &mut bytes), "{datagram:?}");
     }
     assert_eq!(ALLOCATED.get() - before, 0, "after {} datagrams", datagrams.len());

@@ -190,6 +190,11 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
+    /// Whether this end has dialled this rank, which has not proved itself yet.
+    pub fn is_connecting_to(&self, peer: u32) -> bool {
+        self.peer == Some(peer) && !self.was_open
+    }
+
     /// Whether this is an accepted connection whose dialler has not proved its rank.
     pub fn is_stranger(&self) -> bool {
         self.peer.is_none()

@@ -11,6 +11,7 @@ use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ffi::c_int;
+use core::net::SocketAddr;
 use link::{Arrived, Link, Target};
 use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
 use wireup_wire::rank_address;
@@ -136,18 +137,32 @@ impl Tcp {
         self.plain.extend(socket.map(|socket| (key, Some(socket))));
     }
 
-    fn dial(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
-        let host = rank_address::host(address).unwrap_or_default();
-        let mut left = match self.beyond.contains(&host) {
-            true => Vec::new(),
-            false => rank_address::candidates(address, self.host),
-        };
-        left.reverse();
+    /// The number of a new connection.
+    pub fn next_number(&mut self) -> Number {
         self.last += 1;
-        let target = Target { host, left, repetitions: self.has_relays.then_some(REPETITIONS) };
-        self.links.insert(self.last, Link::dial(target, to, purpose));
-        self.try_next(self.last);
         self.last
+    }
+
+    /// The addresses at which to dial a rank, the best one first; none if only the agents reach its host.
+    pub fn candidates(&self, address: &[u8]) -> Vec<SocketAddr> {
+        let host = rank_address::host(address).unwrap_or_default();
+        if self.beyond.contains(&host) { Vec::new() } else { rank_address::candidates(address, self.host) }
+    }
+
+    /// Whether this rank has dialled another one that has not proved itself yet.
+    pub fn is_connecting(&self, peer: u32) -> bool {
+        self.links.values().any(|link| link.is_connecting_to(peer))
+    }
+
+    /// Starts to make the connection `number`. `first`: the address to try first, if it is one of the rank's.
+    pub fn connect(&mut self, number: Number, to: u32, address: &[u8], purpose: Purpose, first: Option<SocketAddr>) {
+        let mut left = self.candidates(address);
+        left.sort_by_key(|one| Some(*one) != first);
+        left.reverse();
+        let host = rank_address::host(address).unwrap_or_default();
+        let target = Target { host, left, repetitions: self.has_relays.then_some(REPETITIONS) };
+        self.links.insert(number, Link::dial(target, to, purpose));
+        self.try_next(number);
     }
 
     fn write(&mut self, number: Number) {
@@ -178,7 +193,9 @@ impl Carrier for Tcp {
     }
 
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
-        self.dial(to, address, Purpose::Messages { closed })
+        let number = self.next_number();
+        self.connect(number, to, address, Purpose::Messages { closed }, None);
+        number
     }
 
     fn has_relays(&mut self) {
@@ -270,7 +287,8 @@ impl Carrier for Tcp {
     }
 
     fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) {
-        self.dial(to, address, Purpose::Plain { number });
+        let connection = self.next_number();
+        self.connect(connection, to, address, Purpose::Plain { number }, None);
     }
 
     fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
@@ -289,7 +307,7 @@ impl Carrier for Tcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::net::{Ipv4Addr, SocketAddr};
+    use core::net::Ipv4Addr;
 
     #[test]
     fn few_strangers_are_kept() {

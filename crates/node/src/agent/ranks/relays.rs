@@ -35,9 +35,8 @@ struct Relay {
     is_closing: bool,
 }
 
-fn connect(address: Option<SocketAddr>, datagrams: bool) -> io::Result<OwnedFd> {
-    let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
-    if datagrams { socket::datagrams_to(address) } else { socket::dial(address, None) }
+fn connect(address: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    socket::dial(address.ok_or(io::ErrorKind::AddrNotAvailable)?, None)
 }
 
 impl Relays {
@@ -55,17 +54,17 @@ impl Relays {
         turn: &mut Turn<'_>,
     ) {
         let made = match act {
-            RelayAct::Hand { client, datagrams, reply, refusal } => {
-                let (bytes, ends, made) = match self.add_pair(relay, datagrams, turn.reactor) {
+            RelayAct::Hand { client, reply, refusal } => {
+                let (bytes, ends, made) = match self.add_pair(relay, turn.reactor) {
                     Ok(theirs) => (reply, vec![Rc::new(theirs)], Ok(())),
                     Err(error) => (refusal, Vec::new(), Err(error)),
                 };
                 clients.reply(client, bytes, ends, turn.reactor);
                 made
             }
-            RelayAct::Connect { address, datagrams } => {
+            RelayAct::Connect { address } => {
                 let first = rank_address::candidates(&address, host()).first().copied();
-                connect(first, datagrams).and_then(|socket| self.add(relay, socket, true, turn.reactor))
+                connect(first).and_then(|socket| self.add(relay, socket, true, turn.reactor))
             }
             RelayAct::Write(bytes) => return self.change(relay, |one| one.out.push(bytes), turn),
             RelayAct::EndOutput => return self.change(relay, |one| one.ends_output = true, turn),
@@ -85,8 +84,8 @@ impl Relays {
     }
 
     /// Makes a pair of sockets, and returns the one that is for a rank.
-    fn add_pair(&mut self, relay: RelayId, datagrams: bool, reactor: &Reactor) -> io::Result<OwnedFd> {
-        let (own, theirs) = if datagrams { socket::packet_pair() } else { socket::pair() }?;
+    fn add_pair(&mut self, relay: RelayId, reactor: &Reactor) -> io::Result<OwnedFd> {
+        let (own, theirs) = socket::pair()?;
         rustix::io::ioctl_fionbio(&own, true)?;
         self.add(relay, own, false, reactor)?;
         Ok(theirs)
