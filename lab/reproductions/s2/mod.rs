@@ -1,6 +1,7 @@
 //! S2: its closing table (`steps`, by processes of which each is a `rank`), and the cost of groups of ranks (`groups`),
 //! compared with the simulator.
 mod groups;
+pub mod mpi;
 pub mod rank;
 
 use std::fs::{self, File};
