@@ -45,10 +45,27 @@ pub enum Start {
 /// How long it took to make the network of ranks on this rank, including waits for other ranks (ns).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Phases {
+    /// Time to open the endpoint at which other ranks reach this rank; 0: the server has opened it.
+    pub endpoint_ns: u64,
     /// Time of the exchanges by the server.
-    pub ring_ns: u64,
-    /// Time from the ring to the group of all ranks.
-    pub group_ns: u64,
+    pub exchange_ns: u64,
+    /// Time from these exchanges to the graph of all ranks.
+    pub graph_ns: u64,
+    /// Time to bring a group in the server's order into the order of ranks; 0: the graph has that order.
+    pub world_ns: u64,
+}
+
+impl Phases {
+    /// `stamps`: the clock at the start and after each phase (ns).
+    fn between(stamps: [u64; 5]) -> Phases {
+        let [begin, opened, exchanged, formed, ordered] = stamps;
+        Phases {
+            endpoint_ns: opened - begin,
+            exchange_ns: exchanged - opened,
+            graph_ns: formed - exchanged,
+            world_ns: ordered - formed,
+        }
+    }
 }
 
 /// The network of ranks, which is made when it is first needed, and the sockets that the server may have bound for it.
@@ -173,14 +190,15 @@ pub fn network(
     bound: Option<Arc<Endpoints>>,
 ) -> Result<Made, Error> {
     let begin = now_ns();
-    let phases = |ring_done| Phases { ring_ns: ring_done - begin, group_ns: now_ns() - ring_done };
     if let Some(book) = bound {
         let listening = net::inherited(book.listening().unwrap_or(-1)).map_err(system)?;
         let address = book.address(job.rank).unwrap_or_default();
         let network = with_book(job, Listener::bound(listening, &address), book)?;
-        return Ok((network, WORLD, phases(begin)));
+        let formed = now_ns();
+        return Ok((network, WORLD, Phases::between([begin, begin, begin, formed, formed])));
     }
     let listener = Listener::new(transport)?;
+    let opened = now_ns();
     let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
     if start == Start::Auto && job.answers_questions() {
         let name = address_name(job);
@@ -190,7 +208,8 @@ pub fn network(
         // The neighbours' addresses are needed soon, and their requests detect differing transports: if ranks use more
         // than one, some rank has a neighbour with another transport.
         neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
-        return Ok((network, WORLD, phases(told)));
+        let formed = now_ns();
+        return Ok((network, WORLD, Phases::between([begin, opened, told, formed, formed])));
     }
     let own = [&job.rank.to_le_bytes()[..], &listener.address].concat();
     let (place, secret, sides) = if start == Start::Ring {
@@ -213,14 +232,16 @@ pub fn network(
     if start != Start::Ring {
         let formed = network.groups.form(WORLD, job.rank, job.size, left, right);
         wait(&mut network, formed)?;
-        return Ok((network, WORLD, phases(ring_done)));
+        let formed = now_ns();
+        return Ok((network, WORLD, Phases::between([begin, opened, ring_done, formed, formed])));
     }
     let formed = network.groups.form(RING, place, job.size, left, right);
     wait(&mut network, formed)?;
+    let formed = now_ns();
     let split = network.groups.split(RING, Wanted { colour: Some(Vec::new()), key: job.rank.into() });
     let Done::Group(Some(world)) = wait(&mut network, split)? else { return Err(Error::Mismatch) };
     network.groups.free(RING);
-    Ok((network, world, phases(ring_done)))
+    Ok((network, world, Phases::between([begin, opened, ring_done, formed, now_ns()])))
 }
 
 fn system(error: Errno) -> Error {

@@ -43,6 +43,7 @@ slowfs mounts a folder as one busy file server would serve it, by FUSE, and unmo
 
   --source DIR               the folder
   --mount DIR                where to mount it: an existing folder that is not inside of the source
+  --view DIR                 also mount it there, with a cache of its own, as on another host (repeatable)
   --log FILE                 is appended to, one line for each operation: OPERATION PID PATH
   --delay-us N               how long an operation takes; they are served one at a time (200)
   --bandwidth-mb N           reads take as much longer as that many 10^6 bytes per second allow (500)

@@ -14,7 +14,7 @@
 pub mod bench;
 pub mod command;
 pub mod flags;
-mod launch;
+pub mod launch;
 pub mod layout;
 pub mod leftovers;
 mod links;

@@ -4,12 +4,15 @@
 //! All ranks read the same `CLOCK_MONOTONIC`, so the computed times are valid only on one machine, including its
 //! virtual nodes.
 use crate::command::{Failure, wrong};
-use crate::samples::{Measures, bytes, median, seconds};
+use crate::samples::{Measures, bytes, median, of_ranks, seconds};
 
 /// The numbers of a line: rank, job size, bytes of its key and value, and the times of the fence and the gets (ns of
 /// the clock). Lines of PMIx clients have three more: the time to join, the first get, and the beginning of `main`.
 const NUMBERS: usize = 7;
 const PMIX_NUMBERS: usize = 10;
+/// The numbers of a line of `programs/mpi_shim.c`: rank, job size, time in calls of PMI (ns), and the clock before
+/// `MPI_Init` and after `MPI_Init`, `MPI_Barrier` and `MPI_Finalize` (ns).
+const MPI_NUMBERS: usize = 7;
 
 /// Parses the numbers of each rank's line; returns them by rank.
 ///
@@ -58,6 +61,31 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
     Ok(measures)
 }
 
+/// The times of an MPI program (`programs/mpi_shim.c`): of `MPI_Init` on each rank, and of the calls of PMI in it; then
+/// what each call adds to the time of the job. A call begins when the last rank has returned from the call before it,
+/// `MPI_Init` when the first rank enters it; it ends when the last rank returns from it.
+pub fn of_mpi(text: &str, job_size: u32) -> Result<Measures, Failure> {
+    let all = lines(text, MPI_NUMBERS, job_size)?;
+    if !all.iter().all(|line| line[1] == u64::from(job_size) && line[3..].is_sorted()) {
+        return Err(wrong("a rank's times are out of order, or of another job"));
+    }
+    if all.iter().any(|line| line[2] == 0) {
+        return Err(wrong("a rank has made no call of PMI or PMIx that the shim sees"));
+    }
+    let each = |of: fn(&[u64]) -> u64| all.iter().map(move |line| of(line) as f64 / 1e9);
+    let first = all.iter().map(|line| line[3]).min().unwrap_or(0);
+    let ends = [4, 5, 6].map(|at| all.iter().map(|line| line[at]).max().unwrap_or(0));
+    let adds = |call: &str, from: u64, to: u64| seconds(call, (to - from) as f64 / 1e9);
+    let mut measures = of_ranks("mpi-init", each(|line| line[4] - line[3]));
+    measures.extend(of_ranks("mpi-exchange", each(|line| line[2])));
+    measures.extend([
+        adds("MPI_Init", first, ends[0]),
+        adds("MPI_Barrier", ends[0], ends[1]),
+        adds("MPI_Finalize", ends[1], ends[2]),
+    ]);
+    Ok(measures)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +102,19 @@ mod tests {
         assert_eq!(times(text, ["fence", "get-all", "get-span"]), [4000.0, 7000.0, 6000.0]);
         let text = "1 2 39 1000 9000 9000 12000 500 40 100\n0 2 39 5000 8000 8000 15000 700 60 250\n";
         assert_eq!(times(text, ["first-get", "join", "skew"]), [50.0, 600.0, 150.0]);
+    }
+
+    #[test]
+    fn calls_of_mpi_are_parts_of_the_jobs_time() {
+        let text = "0 2 300 1000 2000 2600 2800\n1 2 100 1200 2500 2550 2900\n";
+        let measures = of_mpi(text, 2).unwrap();
+        let ns = |name: &str| (value_of(&measures, name).unwrap() * 1e9).round();
+        let names = ["mpi-init", "mpi-init-max", "mpi-exchange", "MPI_Init", "MPI_Barrier", "MPI_Finalize"];
+        assert_eq!(names.map(ns), [1150.0, 1300.0, 200.0, 1500.0, 100.0, 300.0]);
+        // Singletons instead of one job, ranks without a server, and times out of order.
+        for wrong in [text.replace("1 2", "1 1"), text.replace(" 300 ", " 0 "), text.replace("2550", "2400")] {
+            assert!(of_mpi(&wrong, 2).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
-use wireup_bench::samples::{Measures, median, seconds, value_of};
+use wireup_bench::samples::{Measures, value_of};
 use wireup_bench::stamps;
 use wireup_bench::startup::job::{self, Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Scheme, Step, Work, default_rounds, named};
@@ -109,7 +109,7 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
 }
 
 /// Runs an MPI program into which `programs/mpi_shim.c` is loaded; on every rank the shim measures MPI_Init and, within
-/// it, the communication with the PMI server. Returns medians over the ranks.
+/// it, the communication with the PMI server.
 fn real_mpi(bench: &Bench, layout: Layout, program: &std::path::Path) -> Result<Measures, Failure> {
     let file = bench.scratch.empty_file("mpi-stamps")?;
     let launch = Launch::new(bench, layout).map_err(wrong)?.with([
@@ -117,9 +117,7 @@ fn real_mpi(bench: &Bench, layout: Layout, program: &std::path::Path) -> Result<
         format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
     ]);
     let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
-    let lines = stamps::lines(&fs::read_to_string(file)?, 3, layout.job_size())?;
-    let middle = |at: usize| median(lines.iter().map(|line| line[at] as f64 / 1e9)).unwrap_or(0.0);
-    measures.extend([seconds("mpi-init", middle(1)), seconds("mpi-exchange", middle(2))]);
+    measures.extend(stamps::of_mpi(&fs::read_to_string(file)?, layout.job_size())?);
     Ok(measures)
 }
 

@@ -1,10 +1,14 @@
-//! S2: its closing table (`steps`, by processes of which each is a `rank`), and the cost of groups of ranks (`groups`),
-//! compared with the simulator.
+//! S2: its first table (`mpi`); its closing table (`steps`, by processes of which each is a `rank`); and the cost of
+//! groups of ranks (`groups`), compared with the simulator.
 mod groups;
+pub mod mpi;
 pub mod rank;
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 pub use groups::{COMMAND as GROUPS, run as groups};
 use rustix::fs::{Advice, fadvise};
@@ -13,11 +17,12 @@ use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
 use wireup_bench::programs::Scratch;
-use wireup_bench::samples::{Measures, of_ranks, seconds};
+use wireup_bench::samples::{Measures, count, of_ranks, seconds};
 use wireup_bench::stamps;
 use wireup_bench::startup::PPN;
 use wireup_capi::net::now_ns;
 use wireup_flags::{Command, Flag, Section, Value};
+use wireup_testbed::slowfs::{SlowFs, Spec};
 
 const COLUMN: Flag =
     Flag::value(&["--column"], "A,B,..", "Only these.").or("baseline,staged,groups,pmix-ring,on-demand");
@@ -35,13 +40,13 @@ pub const STEPS: Command = Command {
     name: "reproduce steps",
     purpose: "time the phases of a start, by the steps that made it faster",
     intro: "
-The phases launch, PMI ring, group, address exchange, connect, on virtual nodes of this machine. Each column has what \
-the one
-before it has, with one thing replaced:
+The phases of the ranks' start, on virtual nodes of this machine. The ranks' program and 20 libraries are on a slow
+file server (wireup-testbed slowfs: 0.2 ms for each operation, one at a time), and nothing of them is cached. Each
+column has what the one before it has, with one thing replaced:
 
-  baseline    put, fence and a get for each other rank, then a connection to each; the program is read from the disk
-  staged      the program was copied into memory before
-  groups      the ranks exchange among themselves (Bruck's alltoall); their ring comes from an allgather
+  baseline    put, fence and a get for each rank, by message; then a connection to each; all ranks read the server
+  staged      wireup run --stage, with copies that an earlier run has left
+  groups      the ranks exchange among themselves (allgather, alltoall); their ring comes from an allgather
   pmix-ring   their ring comes from PMIX_Ring
   on-demand   no addresses are exchanged; a connection is made with the first message
 ",
@@ -64,21 +69,33 @@ const LIMIT_S: u64 = 300;
 /// A folder whose files are in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// The phases of a rank's start, in order. `launch`: starting the launcher and the rank, until the rank has joined its
-/// job. `pmi-ring`: getting the job's secret and the addresses of the rank's two neighbours in the ring of all ranks
-/// from the PMI server. `group`: building the binomial graph of the ranks from the ring. `address-exchange`: getting
-/// the addresses of all other ranks. `connect`: connecting to all other ranks or, in the column `on-demand`, to those
-/// that the rank sends messages to.
-const PHASES: [&str; 5] = ["launch", "pmi-ring", "group", "address-exchange", "connect"];
+/// Number of libraries that the ranks load besides those of the system, as many as in `docs/examples/slow-server.sh`.
+const LIBRARIES: u32 = 20;
+/// Time after which the kernel asks the slow file server again for names that it has looked up, and more.
+const NAMES_EXPIRE: Duration = Duration::from_millis(1_200);
 
-/// The columns of the table, each with the phases that it has.
-const COLUMNS: [(&str, [bool; PHASES.len()]); 5] = [
-    (BASELINE, [true, false, false, true, true]),
-    ("staged", [true, false, false, true, true]),
-    ("groups", [true, true, true, true, true]),
-    ("pmix-ring", [true, true, true, true, true]),
-    (ON_DEMAND, [true, true, true, false, true]),
+/// The phases of a rank's start, in order, with the names of S2's profile. `launch`: starting the launcher and the
+/// rank, until the rank has joined its job. `ring-exchange`: getting the job's secret and the addresses of the rank's
+/// two neighbours in the ring of all ranks from the PMI server. `create-ring`: building the binomial graph from the
+/// ring. `create-world`: from the server's order to the order of ranks. `create-node`, `create-leader`: the groups of a
+/// node's ranks, and of the first rank of each node. `populate`: which rank is on which node. `address-exchange`,
+/// `connect`: the addresses of all other ranks, and connections to them or, in the column `on-demand`, to those that
+/// the rank sends messages to. `teardown`, after the total: the end of the groups and of the ranks' network.
+const PHASES: [&str; 11] = [
+    "launch", "endpoint-open", "ring-exchange", "create-ring", "create-world", "create-node", "create-leader",
+    "populate", "address-exchange", "connect", "teardown",
 ];
+
+/// The columns of the table, each with the phases that it lacks.
+const COLUMNS: [(&str, &[&str]); 5] = [
+    (BASELINE, NO_GROUPS),
+    ("staged", NO_GROUPS),
+    ("groups", &["create-world"]),
+    ("pmix-ring", &[]),
+    (ON_DEMAND, &["address-exchange"]),
+];
+const NO_GROUPS: &[&str] =
+    &["endpoint-open", "ring-exchange", "create-ring", "create-world", "create-node", "create-leader", "teardown"];
 const BASELINE: &str = "baseline";
 /// The only column in which ranks are not connected to all others at the end.
 const ON_DEMAND: &str = "on-demand";
@@ -102,32 +119,73 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     if bench.lists(&turns) {
         return Ok(());
     }
-    let memory = Scratch::create_in(Path::new(MEMORY))?;
-    let program = bench.scratch.file("steps-rank");
-    // A copy of the program: the pages of the running program itself would stay in memory.
-    fs::copy(std::env::current_exe()?, &program)?;
-    let staged = memory.file("steps-rank");
-    fs::copy(&program, &staged)?;
-    bench.turns(&turns, |&((column, phases), ranks), _| {
-        let program = if column == BASELINE { &program } else { &staged };
-        if column == BASELINE {
-            forget(program)?;
-        }
+    let server = Server::start(bench)?;
+    bench.turns(&turns, |&((column, lacks), ranks), _| {
+        server.forget()?;
         let begin = now_ns();
         let mut argv = bench.wireup_run(ranks, ranks.div_ceil(ppn), ppn, "--pmi simple").map_err(wrong)?;
-        argv.extend([program.clone().into(), rank::WORD.into(), column.into()]);
+        argv.extend(server.flags(column != BASELINE).into_iter().map(OsString::from));
+        argv.extend([server.mount.join(PROGRAM).into(), rank::WORD.into(), column.into()]);
         argv.extend([begin, partners.into()].map(|number| number.to_string().into()));
         let (_, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
-        read(&text, phases, ranks, begin)
+        let mut measures = read(&text, lacks, ranks, begin)?;
+        measures.push(count("operations", server.slow.log().len() as f64));
+        Ok(measures)
     });
     Ok(())
 }
 
-/// Drops the file from the page cache, so that its next reader reads it from the disk, if it is on one.
-fn forget(program: &Path) -> std::io::Result<()> {
-    let file = File::open(program)?;
-    file.sync_all()?;
-    Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
+const PROGRAM: &str = "steps-rank";
+
+/// A slow file server with the ranks' program and libraries, and a folder in memory for staged copies.
+struct Server {
+    slow: SlowFs,
+    mount: PathBuf,
+    memory: Scratch,
+}
+
+impl Server {
+    /// # Errors
+    /// This machine cannot mount a slow file server: it needs root and FUSE.
+    fn start(bench: &Bench) -> Result<Server, Problem> {
+        let memory = Scratch::create_in(Path::new(MEMORY))?;
+        let [source, mount] = ["source", "mount"].map(|name| memory.file(name));
+        [&source, &mount].into_iter().try_for_each(fs::create_dir)?;
+        fs::copy(std::env::current_exe()?, source.join(PROGRAM))?;
+        for number in 0..LIBRARIES {
+            // A library that does nothing in this program.
+            fs::copy(memory.program("prun_shim"), source.join(library(number)))?;
+        }
+        let testbed = bench.wireup()?.with_file_name("wireup-testbed");
+        let slow = SlowFs::mount(&Spec::new(testbed, source, &mount)).map_err(wrong)?;
+        Ok(Server { slow, mount, memory })
+    }
+
+    /// Removes from the kernel's memory what it has read from the server.
+    fn forget(&self) -> std::io::Result<()> {
+        for entry in fs::read_dir(&self.mount)? {
+            fadvise(&File::open(entry?.path())?, 0, None, Advice::DontNeed)?;
+        }
+        thread::sleep(NAMES_EXPIRE);
+        self.slow.clear();
+        Ok(())
+    }
+
+    /// Flags of `wireup run` for ranks that load the libraries, from the server or from staged copies.
+    fn flags(&self, is_staged: bool) -> Vec<String> {
+        let libraries: Vec<String> =
+            (0..LIBRARIES).map(|number| self.mount.join(library(number)).display().to_string()).collect();
+        let mut flags = vec![format!("--env=LD_PRELOAD={}", libraries.join(":"))];
+        if is_staged {
+            let store = self.memory.file("store");
+            flags.extend([format!("--stage={}", store.display()), format!("--stage-also={}", self.mount.display())]);
+        }
+        flags
+    }
+}
+
+fn library(number: u32) -> String {
+    format!("lib{number}.so")
 }
 
 /// The phases of a job from the lines of its ranks, of the median rank and of the slowest, and the time from before the
@@ -135,16 +193,17 @@ fn forget(program: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// A rank's line is missing, exists twice, or does not have the column's phases.
-fn read(text: &str, has: [bool; PHASES.len()], ranks: u32, begin: u64) -> Result<Measures, Failure> {
+fn read(text: &str, lacks: &[&str], ranks: u32, begin: u64) -> Result<Measures, Failure> {
     let all = stamps::lines(text, PHASES.len() + 2, ranks)?;
     let last = all.iter().filter_map(|line| line.last()).max().copied().unwrap_or(begin);
     let mut measures = vec![seconds("total", (last - begin) as f64 / 1e9)];
     for (at, phase) in PHASES.into_iter().enumerate() {
         let times = all.iter().map(|line| line[at + 1]);
-        if times.clone().any(|ns| (ns > 0) != has[at]) {
+        let is_there = !lacks.contains(&phase);
+        if times.clone().any(|ns| (ns > 0) != is_there) {
             return Err(wrong(format!("a rank has {phase} that its column lacks, or lacks it")));
         }
-        if has[at] {
+        if is_there {
             measures.extend(of_ranks(phase, times.map(|ns| ns as f64 / 1e9)));
         }
     }
@@ -157,11 +216,12 @@ mod tests {
 
     #[test]
     fn every_rank_must_tell_the_phases_of_its_column() {
-        let both = "1 2000 0 0 30 40 9000\n0 1000 0 0 30 40 7000\n";
-        let read = |text: &str| read(text, COLUMNS[0].1, 2, 1000);
-        let ns: Vec<f64> = read(both).unwrap().iter().map(|measure| (measure.value * 1e9).round()).collect();
-        assert_eq!(ns, [8000.0, 1500.0, 2000.0, 30.0, 30.0, 40.0, 40.0]);
-        for wrong in [both.replace("1 2000 0", "1 2000 5"), both.replace("1000 0 0 30", "1000 0 0 0")] {
+        let line = |rank, launch, end| format!("{rank} {launch} 0 0 0 0 0 0 20 30 40 0 {end}\n");
+        let both = line(1, 2000, 9000) + &line(0, 1000, 7000);
+        let read = |text: &str| read(text, NO_GROUPS, 2, 1000);
+        let ns: Vec<f64> = read(&both).unwrap().iter().map(|measure| (measure.value * 1e9).round()).collect();
+        assert_eq!(ns, [8000.0, 1500.0, 2000.0, 20.0, 20.0, 30.0, 30.0, 40.0, 40.0]);
+        for wrong in [both.replace("2000 0", "2000 5"), both.replace(" 20 ", " 0 ")] {
             assert!(read(&wrong).is_err(), "{wrong}");
         }
     }

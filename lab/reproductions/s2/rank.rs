@@ -1,16 +1,18 @@
-//! A rank of a job: goes through the phases of its column, and prints a line with its rank, the durations of the phases
-//! LAUNCH RING GROUP ADDRESSES CONNECT (ns; 0 for a phase that the column lacks), and the clock at the end (ns).
+//! A rank of a job: goes through the phases of its column, and prints a line with its rank, the durations of `PHASES`
+//! (ns; 0 for a phase that the column lacks), and the clock when it was connected (ns).
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
+use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Phases, Start, Transport, Wanted};
 use wireup_capi::job::{Job, JobSlot};
 use wireup_capi::net::now_ns;
 use wireup_os::process::raise_open_files;
+use wireup_wire::pmi::Request;
 
+use super::PHASES;
 use crate::s4::sockets::{self, Half, VALUE_LEN};
 
 /// The first argument of a process that is a rank.
@@ -40,6 +42,17 @@ fn shown(problem: impl Debug) -> String {
     format!("{problem:?}")
 }
 
+/// The number of this rank's node, as wireup gives it: what MVAPICH2 exchanges to find the ranks on the same node.
+fn node_number() -> Result<Vec<u8>, String> {
+    Ok(std::env::var("WIREUP_NODE").map_err(shown)?.into_bytes())
+}
+
+/// The time since the last reading (ns), and the new reading.
+fn lap(clock: &mut u64) -> u64 {
+    let now = now_ns();
+    now - std::mem::replace(clock, now)
+}
+
 /// Runs a rank. `args`: the arguments after `WORD`: the rank's column, the clock at the start of the job, and the
 /// number of other ranks to which it sends a message.
 pub fn run(args: &[OsString]) -> Result<(), String> {
@@ -48,33 +61,28 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     let &[column, begin, count] = &words[..] else { return Err(own.into()) };
     let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
     raise_open_files().map_err(shown)?;
-    let mut job = Job::join(&JOB).map_err(shown)?;
+    let job = Job::join(&JOB).map_err(shown)?;
     let joined = now_ns();
     let rank = job.rank;
-    let (Timed { phases, end, connected }, job) = match column {
-        "baseline" | "staged" => {
-            let timed = by_pairs(&mut job, joined)?;
-            // A fence, so that no rank exits before all ranks are connected.
-            let fence = job.start_fence();
-            job.finish(fence).map_err(shown)?;
-            (timed, job)
-        }
+    let Ended { job, phases, end } = match column {
+        "baseline" | "staged" => by_pairs(job, joined)?,
         "groups" => by_groups(job, Start::Allgather, None)?,
         "on-demand" => by_groups(job, Start::Ring, Some(count))?,
         _ => by_groups(job, Start::Ring, None)?,
     };
-    sockets::close_all(connected);
     JOB.leave(job.with).map_err(shown)?;
     let phases = phases.map(|ns| ns.to_string()).join(" ");
     println!("{rank} {} {phases} {end}", joined - begin);
     Ok(())
 }
 
-struct Timed {
-    /// Durations of the phases ring, group, address exchange and connect (ns).
-    phases: [u64; 4],
+/// What a rank has measured when it is ready to leave its job.
+struct Ended {
+    job: Job,
+    /// Durations of `PHASES` but the first (ns).
+    phases: [u64; PHASES.len() - 1],
+    /// The clock when the rank was connected.
     end: u64,
-    connected: Vec<OwnedFd>,
 }
 
 /// The sockets for all other ranks, and the values for these ranks, with an empty value for the rank itself.
@@ -108,59 +116,99 @@ fn of_chunk(chunk: &[u8], peer: usize) -> Option<Vec<u8>> {
     hex::decode(chunk.get(at..at + VALUE_LEN * 2)?).ok()
 }
 
-/// Exchanges the values by put, fence, and a get for each other rank.
-fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
-    let (rank, size) = (job.rank, job.size);
-    let (halves, rows) = sockets_for_all(rank, size)?;
-    for (number, chunk) in rows.chunks(CHUNK).enumerate() {
-        job.put(&key(rank, number), hex::encode(chunk.concat()).as_bytes()).map_err(shown)?;
+/// Puts the pairs, enters a fence, and gets the value of the key `wanted` of each rank, by a message to the server for
+/// each: the loop of S2, whose PMI2 has no other way. wireup's own library would read them in shared memory.
+fn exchange(
+    job: &mut Job,
+    pairs: &[(Vec<u8>, Vec<u8>)],
+    wanted: impl Fn(u32) -> Vec<u8>,
+) -> Result<Vec<Vec<u8>>, String> {
+    for (key, value) in pairs {
+        job.put(key, value).map_err(shown)?;
     }
     let fence = job.start_fence();
     job.finish(fence).map_err(shown)?;
-    let mut theirs = Vec::new();
-    for peer in 0..size {
-        let mut row = (peer == rank).then(|| vec![0; VALUE_LEN]);
-        if row.is_none() {
-            let wanted = key(peer, rank as usize / CHUNK);
-            let mut take = |value: &[u8]| row = of_chunk(value, rank as usize);
-            job.get(b"", peer as i32, &wanted, &mut take).map_err(shown)?;
-        }
-        theirs.push(row.ok_or_else(|| format!("rank {peer} has put no value for rank {rank}"))?);
-    }
-    let known = now_ns();
-    let connected = connect_all(rank, halves, theirs)?;
-    let end = now_ns();
-    Ok(Timed { phases: [0, 0, known - joined, end - known], end, connected })
+    let size = job.size;
+    let get = |peer: u32| {
+        let request = Request::Get { kvsname: None, key: &wanted(peer), source: Some(peer as i32) };
+        job.look_up(&request).map_err(shown)?.ok_or_else(|| format!("rank {peer} has put no value"))
+    };
+    (0..size).map(get).collect()
 }
 
-/// Makes the ranks' own network; then an alltoall and a connection to each other rank, or messages to some of them.
-fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, Job), String> {
+/// Exchanges the numbers of the nodes, then the addresses, by put, fence, and a get for each rank.
+fn by_pairs(mut job: Job, mut clock: u64) -> Result<Ended, String> {
+    let (rank, size) = (job.rank, job.size);
+    let node_key = |rank: u32| format!("steps-node-{rank}").into_bytes();
+    exchange(&mut job, &[(node_key(rank), node_number()?)], node_key)?;
+    let populate_ns = lap(&mut clock);
+    let (halves, rows) = sockets_for_all(rank, size)?;
+    let value = |chunk: &[Vec<u8>]| hex::encode(chunk.concat()).into_bytes();
+    let chunks = rows.chunks(CHUNK).enumerate();
+    let pairs: Vec<_> = chunks.map(|(number, chunk)| (key(rank, number), value(chunk))).collect();
+    let chunks = exchange(&mut job, &pairs, |peer| key(peer, rank as usize / CHUNK))?;
+    let theirs = chunks.iter().map(|chunk| of_chunk(chunk, rank as usize));
+    let theirs = theirs.collect::<Option<_>>().ok_or("a chunk without a value for this rank")?;
+    let addresses_ns = lap(&mut clock);
+    let connected = connect_all(rank, halves, theirs)?;
+    let connect_ns = lap(&mut clock);
+    // A fence, so that no rank exits before all ranks are connected.
+    let fence = job.start_fence();
+    job.finish(fence).map_err(shown)?;
+    sockets::close_all(connected);
+    Ok(Ended { job, phases: [0, 0, 0, 0, 0, 0, populate_ns, addresses_ns, connect_ns, 0], end: clock })
+}
+
+/// Makes the ranks' own network, and groups of the node's ranks and of the first ranks of all nodes; exchanges the
+/// numbers of the nodes; then an alltoall and a connection to each other rank, or messages to some of them.
+fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<Ended, String> {
     let (rank, size) = (job.rank, job.size);
     // Connections on demand are those of S2's connection manager: datagrams request and accept them.
     let transport = if on_demand.is_some() { Transport::Udp } else { Transport::Tcp };
     let mut context = Context::new(job, Some(Engine::Peers), start, transport).map_err(shown)?;
     let (made, world) = (context.worker.lazy_network.phases, context.world());
-    let begin = now_ns();
-    let (known, end, connected) = match on_demand {
-        None => {
-            let (halves, rows) = sockets_for_all(rank, size)?;
-            let request = context.start(world, Operation::Alltoall(rows)).map_err(shown)?;
-            let Done::Rows(theirs) = context.wait(&request, WAIT_MS_MAX).map_err(shown)? else {
-                return Err("an alltoall without rows".into());
-            };
-            let known = now_ns();
-            let connected = connect_all(rank, halves, theirs)?;
-            (known, now_ns(), connected)
-        }
-        Some(count) => {
-            talk(&mut context, world, count)?;
-            (begin, now_ns(), Vec::new())
-        }
-    };
-    let request = context.start(world, Operation::Barrier).map_err(shown)?;
-    context.wait(&request, WAIT_MS_MAX).map_err(shown)?;
-    let phases = [made.ring_ns, made.group_ns, known - begin, end - known];
-    Ok((Timed { phases, end, connected }, context.worker.leave()))
+    let mut clock = now_ns();
+    let node = context.node().map_err(shown)?;
+    let node_ns = lap(&mut clock);
+    let wanted = Wanted { colour: (node.rank == 0).then(Vec::new), key: rank.into() };
+    let request = context.split(world, wanted).map_err(shown)?;
+    let leaders = context.wait(&request, WAIT_MS_MAX).map_err(shown)?;
+    let leader_ns = lap(&mut clock);
+    let gather = Operation::Allgather { bytes: node_number()?, len_max: size.to_string().len(), in_memory: false };
+    match done(&mut context, world, gather)? {
+        Done::Rows(rows) if rows.len() == size as usize => {}
+        other => return Err(format!("{other:?} instead of the numbers of all nodes")),
+    }
+    let populate_ns = lap(&mut clock);
+    let (mut addresses_ns, mut connected) = (0, Vec::new());
+    if let Some(count) = on_demand {
+        talk(&mut context, world, count)?;
+    } else {
+        let (halves, rows) = sockets_for_all(rank, size)?;
+        let Done::Rows(theirs) = done(&mut context, world, Operation::Alltoall(rows))? else {
+            return Err("an alltoall without rows".into());
+        };
+        addresses_ns = lap(&mut clock);
+        connected = connect_all(rank, halves, theirs)?;
+    }
+    let (connect_ns, end) = (lap(&mut clock), clock);
+    done(&mut context, world, Operation::Barrier)?;
+    lap(&mut clock);
+    [context.group(&leaders), Some(node)].into_iter().flatten().for_each(|group| context.free(group));
+    let job = context.worker.leave();
+    let teardown_ns = lap(&mut clock);
+    sockets::close_all(connected);
+    let Phases { endpoint_ns, exchange_ns, graph_ns, world_ns } = made;
+    let phases = [
+        endpoint_ns, exchange_ns, graph_ns, world_ns, node_ns, leader_ns, populate_ns, addresses_ns, connect_ns,
+        teardown_ns,
+    ];
+    Ok(Ended { job, phases, end })
+}
+
+fn done(context: &mut Context, world: Group, operation: Operation) -> Result<Done, String> {
+    let request = context.start(world, operation).map_err(shown)?;
+    context.wait(&request, WAIT_MS_MAX).map_err(shown)
 }
 
 /// Sends a message to each partner, and receives one from each.

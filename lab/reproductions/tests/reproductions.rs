@@ -4,10 +4,13 @@
 #[path = "../../bench/tests/bench/results.rs"]
 mod results;
 
+use std::path::Path;
+
 use results::{Lines, Results};
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
 use wireup_e2e::{Run, machines, programs};
+use xtask::layout;
 use xtask::programs::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
@@ -86,12 +89,17 @@ fn s4_fails_if_it_has_measured_nothing() {
 
 #[test]
 fn steps_have_every_phase_of_every_column() {
+    if !wireup_e2e::may_isolate() || !Path::new("/dev/fuse").exists() {
+        println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
+        return;
+    }
     let lines = reproduce("steps", "steps --ranks 8,12 --ppn 4 --connect-max 8 --rounds 1");
-    let all = ["launch", "pmi-ring", "group", "address-exchange", "connect", "total"];
+    let of_groups = ["endpoint-open", "ring-exchange", "create-ring", "create-world", "create-node", "teardown"];
+    let all = [&of_groups[..], &["launch", "populate", "address-exchange", "connect", "total"]].concat();
     for (column, without) in [
-        ("baseline", &["pmi-ring", "group"][..]),
-        ("staged", &["pmi-ring", "group"]),
-        ("groups", &[]),
+        ("baseline", &of_groups[..]),
+        ("staged", &of_groups),
+        ("groups", &["create-world"]),
         ("pmix-ring", &[]),
         ("on-demand", &["address-exchange"]),
     ] {
@@ -104,6 +112,30 @@ fn steps_have_every_phase_of_every_column() {
                 values.len() == usize::from(is_there) && values.iter().all(|value| *value > 0.0),
                 "{column} {ranks} {phase}"
             );
+        }
+    }
+    // Each of the eight ranks opens 20 libraries; with staging the launcher looks at each of them, and nobody reads.
+    let operations = |column| lines.value(column, "ranks=8,ppn=4", "operations");
+    assert!(operations("baseline") > 8.0 * 20.0, "{}", operations("baseline"));
+    assert!(operations("staged") < operations("baseline") / 2.0, "{}", operations("staged"));
+}
+
+#[test]
+fn calls_of_real_mpis_add_up_under_wireup_and_under_their_own_launchers() {
+    for (flavour, folder, name) in
+        [(Flavour::Mpich5, "mpich5", "MPICH 5"), (Flavour::OpenMpi4, "openmpi4", "Open MPI 4")]
+    {
+        let Some(_) = program(flavour, "initfin") else { continue };
+        let results = Results::of(folder);
+        let wireup = programs::wireup();
+        let words = format!("mpi --mpi {folder} --ranks 4 --rounds 1 --wireup {} {}", wireup.display(), results.json());
+        Run::tool(PROGRAM, words.split_whitespace()).cwd(&layout::root()).succeed();
+        let lines = results.lines();
+        for launcher in ["wireup", "its own"] {
+            let of = |quantity| lines.value(launcher, &format!("mpi={name},ranks=4"), quantity);
+            let parts = ["MPI_Init", "MPI_Barrier", "MPI_Finalize", "other"].map(of);
+            assert!((parts.iter().sum::<f64>() - of("wall")).abs() < 1e-6 && parts[0] > 0.0, "{name} {launcher}");
+            assert!(0.0 < of("mpi-exchange") && of("mpi-exchange") < of("mpi-init"), "{name} {launcher}");
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct SlowFs {
     served: Served,
     log: File,
     #[expect(dead_code, reason = "dropped after the server")]
-    mount: Mount,
+    mounts: Vec<Mount>,
 }
 
 impl SlowFs {
@@ -36,7 +36,8 @@ impl SlowFs {
         command.arg("slowfs-serve").args(passed.arguments());
         let served = Served::spawn(&mut command, "slow file system")?;
         // From here on `slow` owns the server; dropping it unmounts the file system even if the start has failed.
-        let slow = SlowFs { served, log, mount: Mount(spec.mount.clone()) };
+        let mounts = std::iter::once(&spec.mount).chain(&spec.views).cloned().map(Mount).collect();
+        let slow = SlowFs { served, log, mounts };
         let said = slow.served.line().map_err(failed)?;
         match said.split_once(' ').unwrap_or((&said, "")) {
             ("ready", _) => Ok(slow),

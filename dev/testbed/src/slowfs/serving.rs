@@ -21,48 +21,57 @@ use crate::testbed::StartError;
 const TIMER_SLACK_NS: u64 = 1000;
 const DEVICE: &str = "/dev/fuse";
 
-/// A mounted file system that a thread of this process serves. It is unmounted when this value is dropped.
+/// A mounted file system that threads of this process serve, one for each view. It is unmounted when this value is
+/// dropped.
 pub struct Serving {
-    point: PathBuf,
+    points: Vec<PathBuf>,
 }
 
 impl Serving {
     /// Mounts the file system that `spec` describes; `spec.log` must be given.
     pub fn start(spec: &Spec) -> Result<Serving, StartError> {
-        clear(&spec.mount).map_err(failed(&spec.mount))?;
-        let point = spec.mount.canonicalize().map_err(failed(&spec.mount))?;
-        let folder = spec.source.canonicalize().map_err(failed(&spec.source))?;
-        if point != folder && point.starts_with(&folder) {
-            // Otherwise the server would access its own mount and wait for itself.
-            let text = format!("the mount point {} is inside of the source, {}", point.display(), folder.display());
-            return Err(StartError::Failed(text));
+        let views = || std::iter::once(&spec.mount).chain(&spec.views);
+        for view in views() {
+            clear(view).map_err(failed(view))?;
         }
+        let folder = spec.source.canonicalize().map_err(failed(&spec.source))?;
         let log = spec.log.as_deref().unwrap_or(Path::new(""));
         let meter = File::options().create(true).append(true).open(log);
         let meter = Meter::new(meter.map_err(failed(log))?, spec.delay, spec.bandwidth_mb);
         // The folder is opened now, since the mount may cover it.
         let source = Source::open(&folder).map_err(failed(&folder))?;
         let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
-        let device = attach(&point, &folder)?;
         // From here on, dropping `serving` unmounts the file system.
-        let serving = Serving { point };
-        let session = Session::from_fd(server, device, SessionACL::All, Config::default());
-        let session = session.map_err(failed(&serving.point))?;
-        thread::spawn(move || {
-            // The thread of the session inherits the timer slack.
-            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
-            if let Err(error) = session.run() {
-                eprintln!("wireup-testbed: the slow file system has ended: {error}");
+        let mut serving = Serving { points: Vec::new() };
+        for view in views() {
+            let point = view.canonicalize().map_err(failed(view))?;
+            if point != folder && point.starts_with(&folder) {
+                // Otherwise the server would access its own mount and wait for itself.
+                let text = format!("the mount point {} is inside of the source, {}", point.display(), folder.display());
+                return Err(StartError::Failed(text));
             }
-        });
+            let device = attach(&point, &folder)?;
+            serving.points.push(point);
+            let session = Session::from_fd(server.clone(), device, SessionACL::All, Config::default());
+            let session = session.map_err(failed(view))?;
+            thread::spawn(move || {
+                // The thread of the session inherits the timer slack.
+                let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+                if let Err(error) = session.run() {
+                    eprintln!("wireup-testbed: the slow file system has ended: {error}");
+                }
+            });
+        }
         Ok(serving)
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        if let Err(error) = detach(&self.point) {
-            eprintln!("wireup-testbed: unmounting {}: {error}", self.point.display());
+        for point in &self.points {
+            if let Err(error) = detach(point) {
+                eprintln!("wireup-testbed: unmounting {}: {error}", point.display());
+            }
         }
     }
 }

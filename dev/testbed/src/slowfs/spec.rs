@@ -20,6 +20,9 @@ pub struct Spec {
     pub source: PathBuf,
     /// An existing folder on which the file system is mounted. It may be `source` itself, but not inside of `source`.
     pub mount: PathBuf,
+    /// Further existing folders on which the file system is mounted: the kernel has a cache for each of these views, as
+    /// for hosts of their own, while one server serves all.
+    pub views: Vec<PathBuf>,
     /// The file to which operations are appended; `None`: a [`SlowFs`](super::SlowFs) keeps them in memory.
     pub log: Option<PathBuf>,
     /// Time that every operation takes, apart from reading bytes.
@@ -38,6 +41,7 @@ impl Spec {
             program: program.into(),
             source: source.into(),
             mount: mount.into(),
+            views: Vec::new(),
             log: None,
             delay: DELAY,
             bandwidth_mb: BANDWIDTH_MB,
@@ -52,6 +56,7 @@ impl Spec {
         for (flag, path) in paths {
             list.extend(path.into_iter().flat_map(|path| [OsString::from(flag), path.into()]));
         }
+        list.extend(self.views.iter().flat_map(|view| [OsString::from("--view"), view.into()]));
         for (flag, number) in [
             ("--delay-us", self.delay.as_micros()),
             ("--bandwidth-mb", self.bandwidth_mb.into()),
@@ -81,6 +86,7 @@ impl Spec {
         match flag.to_str().unwrap_or_default() {
             "--source" => self.source = value(flag, words)?.into(),
             "--mount" => self.mount = value(flag, words)?.into(),
+            "--view" => self.views.push(value(flag, words)?.into()),
             "--log" => self.log = Some(value(flag, words)?.into()),
             "--delay-us" => self.delay = Duration::from_micros(number(flag, words, 0)?),
             "--bandwidth-mb" => self.bandwidth_mb = number(flag, words, 1)?,
@@ -106,6 +112,7 @@ mod tests {
     #[test]
     fn a_specification_round_trips_through_arguments() {
         let mut spec = Spec::new("/bin/x", OsString::from_vec(b"/a b/\xff".to_vec()), "/mnt");
+        spec.views = vec!["/mnt1".into(), "/mnt2".into()];
         spec.log = Some("/tmp/log".into());
         spec.delay = Duration::from_micros(7);
         spec.bandwidth_mb = 8;

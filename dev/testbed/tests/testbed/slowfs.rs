@@ -25,7 +25,7 @@ impl Folders {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("wireup-slowfs-{}-{count}", std::process::id()));
-        for folder in ["source", "mount"] {
+        for folder in ["source", "mount", "view"] {
             fs::create_dir_all(root.join(folder)).expect("a folder");
         }
         Folders(root)
@@ -90,6 +90,22 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
 
 fn count(slow: &SlowFs, operation: &str, path: &str) -> usize {
     slow.log().iter().filter(|line| line.operation == operation && line.path == Path::new(path)).count()
+}
+
+#[test]
+fn every_view_reads_from_the_server_what_only_another_view_has_cached() {
+    let folders = Folders::new();
+    fs::write(folders.source("file"), "text").expect("a file");
+    let view = folders.0.join("view");
+    let spec = Spec { views: vec![view.clone()], ..folders.spec() };
+    let Some(slow) = SlowFs::mount_or_skip(&spec) else { return };
+    let reads = || slow.log().iter().filter(|line| line.operation == "read").count();
+    for (path, count) in [(folders.mount("file"), 1), (view.join("file"), 2), (view.join("file"), 2)] {
+        assert_eq!(fs::read(&path).expect("the file"), b"text");
+        assert_eq!(reads(), count, "{}", path.display());
+    }
+    drop(slow);
+    assert_eq!(fs::read_dir(&view).expect("the folder below the mount").count(), 0);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub use case::Case;
 use case::{Ranks, Remote};
 pub use launcher::{Kind, Launcher, words};
 pub use session::RunningSession;
-use work::Surroundings;
+pub use work::Surroundings;
 
 const CASE: Flag = Flag::value(
     &["--case"],
@@ -222,7 +222,8 @@ fn raise(
     sessions
 }
 
-fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
+/// The wireup that the user has selected, with the arguments that the user has given for it.
+pub fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
     let path = bench.wireup()?;
     // The version in the first line of the answer; empty if the answer has no version.
     let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();

@@ -87,10 +87,17 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Runs a program of Open MPI. The shim is loaded only into the ranks, by `env`, since launchers have no common
-    /// option for it. wireup has an option, which is used because it examines the program.
     fn open_mpi(&self, case: &Case, launcher: &Launcher, version: u32) -> Result<Measures, Failure> {
-        let program = std::path::absolute(open_mpi_program(version))?;
+        let measures = self.timed_mpi(case, launcher, &open_mpi_program(version))?;
+        let slowest_s = value_of(&measures, "mpi-init-max").unwrap_or(0.0);
+        Ok(less(measures, slowest_s))
+    }
+
+    /// Runs an MPI program and times its calls (`stamps::of_mpi`). The shim is loaded only into the ranks, by `env`,
+    /// since launchers have no common option for it. wireup has an option, which is used because it examines the
+    /// program.
+    pub fn timed_mpi(&self, case: &Case, launcher: &Launcher, program: &Path) -> Result<Measures, Failure> {
+        let program = std::path::absolute(program)?;
         let stamps = self.bench.scratch.empty_file("mpi-stamps")?;
         let shim = format!("LD_PRELOAD={}", self.bench.scratch.program("mpi_shim").display());
         let variables = [shim, format!("WIREUP_BENCH_STAMPS={}", stamps.display())];
@@ -102,10 +109,9 @@ impl Surroundings<'_> {
             let [shim, file] = variables.map(OsString::from);
             self.invocation(case, launcher, vec!["/usr/bin/env".into(), shim, file, program.into()])
         };
-        let measures = invocation.run(&self.bench.interrupt)?;
-        let lines = stamps::lines(&fs::read_to_string(stamps)?, 3, case.layout.job_size())?;
-        let slowest_s = lines.iter().map(|line| line[1]).max().unwrap_or(0) as f64 / 1e9;
-        Ok([less(measures, slowest_s), vec![seconds("mpi-init", slowest_s)]].concat())
+        let mut measures = invocation.run(&self.bench.interrupt)?;
+        measures.extend(stamps::of_mpi(&fs::read_to_string(stamps)?, case.layout.job_size())?);
+        Ok(measures)
     }
 
     /// The ranks wait at a FIFO whose only writer is this process; closing the FIFO releases them.
