@@ -1,5 +1,5 @@
 #!/bin/sh
-# Times starts from a slow file server, with staging and without:
+# Times starts from a slow file server, with staging, with prefetching and without:
 #
 #   slow-server.sh NODES RANKS [FOLDER COMMAND...]
 #
@@ -8,7 +8,7 @@
 # The first run of each kind finds empty caches and nothing staged; again: right after; aged: when what the kernel knows
 # of names has expired, after KEEP seconds (1); flushed: with empty caches, and with what was staged.
 # HOSTS=1: nodes are hosts of a testbed, each with a cache and a store of its own; otherwise virtual nodes share both.
-# FLAGS: of all runs (--pmi none), ALSO: of the staged ones. ROUNDS: how often (1). JSON: a file for lines as of wireup
+# FLAGS: of all runs (--pmi none), ALSO: of those with --stage. ROUNDS: how often (1). JSON: a file for lines as of wireup
 # bench, in which PROGRAM is the program's name. It needs root (FUSE, mounts, empty caches), wireup and wireup-testbed
 # on PATH, and cc for the C program.
 set -eu
@@ -58,13 +58,16 @@ inside() {
     also=$(printf '%s' "${ALSO-}" | sed "s|{}|$MOUNT|g")
     export XDG_CACHE_HOME="$WORK/cache"
     for ROUND in $(seq 0 $((ROUNDS - 1))); do
-        for how in "not staged" staged; do
-            flags=
-            if [ "$how" = staged ]; then
+        for how in "not staged" prefetched staged; do
+            case $how in
+            "not staged") flags= ;;
+            prefetched) flags="--stage=prefetch $also" ;;
+            staged)
                 flags="--stage=$store $also"
                 [ "$ROUND" = 0 ] || wireup stage drop --session $session --stage=$store > /dev/null
-                rm -rf "$XDG_CACHE_HOME"
-            fi
+                ;;
+            esac
+            rm -rf "$XDG_CACHE_HOME"
             for when in "" ", again" ", aged" ", flushed"; do
                 case $when in
                 "") sleep "$KEEP.2" && empty_caches ;;

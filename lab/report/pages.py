@@ -1,7 +1,7 @@
 """The pages and figures of benchmarks, made from lab/data.
 
-A page is written by hand but for what stands between `<!-- table`, `<!-- ratios` or `<!-- runs`, with the description
-of the table in TOML, and `<!-- end -->`: that is replaced by the table.
+A page is written by hand but for what stands between `<!-- table`, `<!-- agreement`, `<!-- ratios` or `<!-- runs`, with
+the description of the table in TOML, and `<!-- end -->`: that is replaced by the table.
 """
 
 import re
@@ -16,7 +16,7 @@ from . import figures, tables
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "lab/data"
 FIGURES = ROOT / "docs/figures"
-BLOCK = re.compile(r"(<!-- (table|ratios|runs)\n(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|agreement|ratios|runs)\n(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def pages():
@@ -42,7 +42,8 @@ def filled(text):
         try:
             spec = tomllib.loads(description)
             results = results_of(spec, DATA)
-            made = {"table": tables.markdown, "ratios": tables.ratios, "runs": runs}[kind](results, spec)
+            makers = {"table": tables.markdown, "agreement": tables.agreement, "ratios": tables.ratios, "runs": runs}
+            made = makers[kind](results, spec)
         except (tomllib.TOMLDecodeError, KeyError, tables.BadSpec) as error:
             raise tables.BadSpec(f"{kind} {description.strip()}\n{type(error).__name__}: {error}") from error
         return f"{begin}\n{made}\n\n{end}"

@@ -150,6 +150,24 @@ def markdown(results, spec):
     return piped([*map(word, rows), *map(word, order), *titles], body)
 
 
+def agreement(results, spec):
+    """A table that says in how many cases the medians of some values (`of`) are within a share (`within`) of others
+    (`to`), and lists the other cases by these fields (`cases`). `by`: the field, or `quantity`, that makes a row."""
+    of, to = (chosen(results, spec[side]) for side in ("of", "to"))
+    both = of.merge(to[["case", "median", "unit", "digits"]], on="case", suffixes=("", "_to"))
+    heads, body = spec.get("heads", {}), []
+    for value, group in both.groupby(spec["by"], sort=False):
+        apart = group[(group["median"] - group.median_to).abs() > spec["within"] * group.median_to.abs()]
+        listed = [
+            f"{' '.join(str(row[name]) for name in spec['cases'])}: {show(row['median'], row['unit'], row['digits'])}"
+            f" for {show(row['median_to'], row['unit_to'], row['digits_to'])}"
+            for _, row in apart.iterrows()
+        ]
+        shown = heads.get(str(value), str(value))
+        body.append([shown, f"{len(group) - len(apart)} of {len(group)}", "; ".join(listed)])
+    return piped([heads.get(spec["by"], spec["by"]), f"within {100 * spec['within']:g} %", "not"], body)
+
+
 def statistic(row, name):
     if name == "rounds":
         return "" if pandas.isna(row[name]) else f"{row[name]:.0f}"

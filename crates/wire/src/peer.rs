@@ -231,6 +231,8 @@ pub enum Lacking {
     Mounts { problem: String },
     /// The modules that should have been imported once for all ranks of the node.
     Preload { problem: String },
+    /// Files in the page cache of the node, which should have read them ahead of its ranks.
+    Prefetch { problem: String },
 }
 
 /// The PMIx library that a node has opened.

@@ -205,6 +205,20 @@ class Tables(unittest.TestCase):
             ),
         )
 
+    def test_an_agreement_counts_cases_within_a_share_and_lists_the_others(self):
+        predicted = [sample("a", 0, 1.0, "predicted", ranks=ranks) for ranks in (4, 8, 16)]
+        gains = [sample("a", 0, value, "gain", ranks=ranks) for ranks, value in ((4, 0.8), (8, 1.3), (16, -1.0))]
+        spec = {
+            "of": {"quantity": "gain"},
+            "to": {"quantity": "predicted"},
+            "by": "quantity",
+            "within": 0.25,
+            "cases": ["program", "ranks"],
+        }
+        made = tables.agreement(loaded([RUN, *predicted, *gains]), spec).split("\n")
+        self.assertEqual(made[0], "| quantity | within 25 % | not |")
+        self.assertEqual(made[2:], ["| gain | 1 of 3 | true 8: 1.30 s for 1.00 s; true 16: -1.00 s for 1.00 s |"])
+
     def test_a_table_that_the_data_do_not_have_is_an_error(self):
         results = loaded([RUN, sample("a", 0, 1.0, ranks=4), sample("a", 0, 1.0, ranks=8)])
         for change, why in [
