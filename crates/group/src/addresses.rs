@@ -5,11 +5,11 @@
 //!    ◄──────────────── the address, by the way that the question has come ────┘
 //! ```
 //!
-//! Questions and answers travel over the links of the group's graph only, so a search makes no connection of its own. A
-//! question carries the ranks that it has passed, so a member on the way keeps no state, and questions that cross do not
-//! concern each other. Each member on the way is nearer to the member that is searched for. With links at all powers of
-//! two on both sides, a question passes at most `ceil(log2 P / 2)` links: any distance is a sum of signed powers of two
-//! of which no two are consecutive. The asker alone caches the answer.
+//! Questions and answers travel over the links of the group's graph only, so a search makes no connection of its own.
+//! A question carries the ranks that it has passed, so a member on the way keeps no state, and questions that cross do
+//! not concern each other. Each member on the way is nearer to the member that is searched for. With links at all
+//! powers of two on both sides, at most `ceil(log2 P / 2)` members are asked: any distance is a sum of signed powers of
+//! two of which no two are consecutive. The asker alone caches the answer.
 //!
 //! A member on the way that is lost fails the group. Its exit can go unnoticed if its connection was closed because
 //! there were too many, and an answer is dropped if a member on its way has left the job. So a question that is not
@@ -28,8 +28,8 @@ use alloc::vec::Vec;
 /// Number of calls of [`Addresses::ask_again`] after which a question is asked again; later pauses are each twice as
 /// long. Chosen, for a call in each second: longer than answers take on a busy machine.
 const LOOKS_MIN: u32 = 8;
-/// Maximum number of ranks that a question may have passed. A longer way exists only while the members on it build their
-/// graphs: the question is dropped, and asked again later. Chosen: four times what the graph of 2^32 members needs.
+/// Maximum number of ranks that a question may have passed. A longer way exists only while the members on it build
+/// their graphs: the question is dropped, and asked again later. Chosen: four times what the graph of 2^32 members needs.
 const PASSED_MAX: usize = 64;
 
 /// A request or message that waits until the address of a member is known.

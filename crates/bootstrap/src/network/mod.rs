@@ -172,8 +172,8 @@ impl Network {
         self.book.endpoints = Some(endpoints);
     }
 
-    /// Forms a group of these runs of ranks of the whole job, in this order; this rank must be in one of them. Needs the
-    /// server's addresses ([`Network::use_endpoints`]). No message is sent.
+    /// Forms a group of these runs of ranks of the whole job, in this order; this rank must be in one of them. Needs
+    /// the server's addresses ([`Network::use_endpoints`]). No message is sent.
     pub fn form_group(&mut self, context: Context, members: &[Run]) {
         let Network { groups, book, me, .. } = self;
         let Some(own) = place_of(members, *me).filter(|_| book.has_all()) else { return };
