@@ -16,6 +16,7 @@ const REPRODUCE: Command = Command {
     purpose: "repeat the experiments of the sources",
     intro: "
   wireup-reproduce init|overlap     S1: initialisation with non-blocking exchanges; how much of them is hidden
+  wireup-reproduce tables           S1: the phases and bytes of a fence and of an allgather, and what they were in S1
   wireup-reproduce apps             S1: whole applications by four schemes of exchange
   wireup-reproduce steps            S2: the phases of a start, by the steps that made it faster
   wireup-reproduce groups           S2: what groups of ranks cost, beside the simulator
@@ -28,17 +29,19 @@ wireup-reproduce NAME --help lists the flags of one.
     end: "",
 };
 
-const ALL: [Benchmark; 6] = [
+const ALL: [Benchmark; 7] = [
     ("init", &s1::INIT, s1::init),
     ("overlap", &s1::OVERLAP, s1::overlap),
+    ("tables", &s1::tables::COMMAND, s1::tables::run),
     ("apps", &s1::apps::COMMAND, s1::apps::run),
     ("steps", &s2::STEPS, s2::steps),
     ("groups", &s2::GROUPS, s2::groups),
     ("s4", &s4::COMMAND, s4::run),
 ];
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     (s1::slow_shell::WORD, s1::slow_shell::run),
+    (s1::slurm::WORD, s1::slurm::run),
     (s2::rank::WORD, |args| Ok(s2::rank::run(args)?)),
     (s4::process::WORD, |args| Ok(s4::process::run(args)?)),
     (s4::agent::WORD, |_| Ok(s4::agent::run()?)),

@@ -5,6 +5,8 @@
 //
 //   rank init_ns pmi_ns          wall time of MPI_Init; of that in read and write on PMI_FD
 //
+// With WIREUP_BENCH_SETUP_NS it sleeps for so long before MPI_Init returns: an application's setup phase.
+//
 // It needs no MPI header: the types of the profiling interface (PMPI) used here are the same in every MPI.
 #include <sys/syscall.h>
 
@@ -33,6 +35,8 @@ int MPI_Init(int *argc, char ***argv) {
     int result = PMPI_Init(argc, argv);
     uint64_t init_ns = now_ns() - begin;
     pmi_fd = -1;
+    uint64_t setup_ns = noted("WIREUP_BENCH_SETUP_NS");
+    nanosleep(&(struct timespec){.tv_sec = setup_ns / 1000000000, .tv_nsec = setup_ns % 1000000000}, NULL);
     const char *path = getenv("WIREUP_BENCH_STAMPS");
     if (!path || !append(path, "%s %llu %llu\n", rank ? rank : "?", (ull)init_ns, (ull)pmi_ns))
         fprintf(stderr, "mpi_shim: cannot append to the stamps\n");
