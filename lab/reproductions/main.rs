@@ -16,6 +16,7 @@ const REPRODUCE: Command = Command {
     purpose: "repeat the experiments of the sources",
     intro: "
   wireup-reproduce init|overlap     S1: initialisation with non-blocking exchanges; how much of them is hidden
+  wireup-reproduce tables           S1: the phases and bytes of a fence and of an allgather, and what they were in S1
   wireup-reproduce apps             S1: whole applications by four schemes of exchange
   wireup-reproduce mpi              S2: real MPIs under several launchers, by calls; S1: the exchange in MPI_Init
   wireup-reproduce steps            S2: the phases of a start, by the steps that made it faster
@@ -32,6 +33,7 @@ wireup-reproduce NAME --help lists the flags of one.
 const ALL: [Benchmark; 7] = [
     ("init", &s1::INIT, s1::init),
     ("overlap", &s1::OVERLAP, s1::overlap),
+    ("tables", &s1::tables::COMMAND, s1::tables::run),
     ("apps", &s1::apps::COMMAND, s1::apps::run),
     ("mpi", &s2::mpi::COMMAND, s2::mpi::run),
     ("steps", &s2::STEPS, s2::steps),
@@ -39,8 +41,9 @@ const ALL: [Benchmark; 7] = [
     ("s4", &s4::COMMAND, s4::run),
 ];
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     (s1::slow_shell::WORD, s1::slow_shell::run),
+    (s1::slurm::WORD, s1::slurm::run),
     (s2::rank::WORD, |args| Ok(s2::rank::run(args)?)),
     (s4::process::WORD, |args| Ok(s4::process::run(args)?)),
     (s4::agent::WORD, |_| Ok(s4::agent::run()?)),

@@ -87,6 +87,12 @@ pub enum Args {
     Fence {
         /// Time at which the last rank of the node entered the fence (µs, like `ts`).
         last_in: f64,
+        /// When the parts of the node's subtree were complete, and when the result had arrived (µs, like `ts`). The
+        /// span ends when the ranks of the node were answered.
+        #[serde(default)]
+        gathered: f64,
+        #[serde(default)]
+        received: f64,
         last_rank: u32,
         bytes_up: u64,
         bytes_down: u64,
@@ -178,9 +184,10 @@ impl Scribe {
     }
 
     fn fence(&mut self, pid: u32, fence: &FenceTrace) {
-        let FenceTrace { last_in_ns, bytes_up, bytes_down, .. } = *fence;
-        let last_in = micros(last_in_ns.saturating_sub(self.origin_ns));
-        let args = Args::Fence { last_in, last_rank: fence.last_rank.0, bytes_up, bytes_down };
+        let FenceTrace { last_in_ns, gathered_ns, received_ns, last_rank, bytes_up, bytes_down, .. } = *fence;
+        let [last_in, gathered, received] =
+            [last_in_ns, gathered_ns, received_ns].map(|at| micros(at.saturating_sub(self.origin_ns)));
+        let args = Args::Fence { last_in, gathered, received, last_rank: last_rank.0, bytes_up, bytes_down };
         let name = format!("{} {}", fence.collective, fence.epoch);
         if let Some(event) = self.span(&name, pid, 0, fence.first_in_ns, fence.out_ns) {
             event.args = Some(Box::new(args));

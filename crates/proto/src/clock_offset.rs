@@ -13,7 +13,7 @@
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{RemoteShell, TracePart};
+use wireup_wire::peer::{FenceTrace, RemoteShell, TracePart};
 use wireup_wire::talk::{Control, SessionUp};
 
 /// Number of questions to the parent. Chosen: the fastest of eight answers is mostly free of scheduling delays.
@@ -106,8 +106,10 @@ fn shift(part: &mut TracePart, offset: i64) {
     let ranks = part.ranks.iter_mut().flat_map(|rank| {
         [&mut rank.spawn_ns, &mut rank.exec_ns, &mut rank.init_ns, &mut rank.finalize_ns, &mut rank.exit_ns]
     });
-    let fences =
-        part.fences.iter_mut().flat_map(|fence| [&mut fence.first_in_ns, &mut fence.last_in_ns, &mut fence.out_ns]);
+    let fences = part.fences.iter_mut().flat_map(|fence| {
+        let FenceTrace { first_in_ns, last_in_ns, gathered_ns, received_ns, out_ns, .. } = fence;
+        [first_in_ns, last_in_ns, gathered_ns, received_ns, out_ns]
+    });
     // A time stamp of 0 means that the event did not happen.
     for stamp in own.into_iter().chain(ranks).chain(fences).filter(|stamp| **stamp != 0) {
         *stamp = stamp.saturating_add_signed(offset.saturating_neg()).max(1);

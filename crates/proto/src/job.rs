@@ -98,6 +98,9 @@ impl Job {
     /// forgotten.
     pub fn act(&mut self, agent: AgentCx<'_>, act: impl FnOnce(&mut JobParts, &mut Cx<'_>)) -> bool {
         let Job { facts, common, parts } = self;
+        if let Some(profile) = &mut common.profile {
+            profile.on_event(agent.now);
+        }
         let mut cx = Cx::new(agent, facts, common, parts.ends.is_ending());
         act(parts, &mut cx);
         parts.after_input(&mut cx)
@@ -105,10 +108,11 @@ impl Job {
 
     /// Time at which the job must get a `Tick`; `None`: no deadline.
     pub fn deadline(&self) -> Option<Instant> {
-        let Job { facts, common: Common { ranks, .. }, parts: JobParts { stdio, ends, service, .. } } = self;
+        let Job { facts, common: Common { ranks, profile, .. }, parts: JobParts { stdio, ends, service, .. } } = self;
         let after_ns = facts.spec.options.stall_report_ns;
-        let of_ranks = [ranks.deadline(), ranks.stall_deadline(after_ns)].into_iter();
-        of_ranks.chain([stdio.deadline(), service.deadline(after_ns), ends.deadline()]).flatten().min()
+        let of_common = [ranks.deadline(), ranks.stall_deadline(after_ns), profile.as_ref().and_then(|p| p.deadline())];
+        let of_parts = [stdio.deadline(), service.deadline(after_ns), ends.deadline()];
+        of_common.into_iter().chain(of_parts).flatten().min()
     }
 
     pub fn is_profiled(&self) -> bool {
@@ -429,6 +433,10 @@ impl JobParts {
     }
 
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        if let Some(profile) = &mut cx.common.profile {
+            // Simulated time may not have passed since the driver carried out what it was asked for.
+            profile.on_answered(cx.agent.now);
+        }
         self.stdio.on_tick(cx);
         for local in cx.common.ranks.on_tick(cx.agent.now) {
             self.serve(cx, |service, cx| service.depart(cx, local));

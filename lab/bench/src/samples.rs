@@ -98,6 +98,13 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// The median of each quantity over several runs of the same step.
+pub fn medians(all: &[Measures]) -> Measures {
+    let of = |quantity: &str| median(all.iter().filter_map(|measures| value_of(measures, quantity)));
+    let first = all.first().into_iter().flatten();
+    first.filter_map(|measure| Some(Measure { value: of(&measure.quantity)?, ..measure.clone() })).collect()
+}
+
 /// A time of all ranks (s): the time of the median rank, and as `QUANTITY-max` the time of the slowest rank.
 pub fn of_ranks(quantity: &str, times_s: impl Iterator<Item = f64> + Clone) -> Measures {
     let slowest = times_s.clone().fold(0.0, f64::max);

@@ -4,6 +4,9 @@
 //! of the scheme, and check their results. A setup phase lies between the start of the exchange and the kernel. With
 //! `Fence` a job takes exchange + setup + kernel; with `Iallgather` the exchange goes on during the setup phase and the
 //! part of the kernel before its first message, which saves the shorter of the two.
+//!
+//! An unmodified MPI program has the setup phase at the end of `MPI_Init`, by `programs/mpi_shim.c`. It takes turns with
+//! strict fences and with lazy ones, which return at once and let the first get wait.
 use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;
@@ -19,9 +22,10 @@ use wireup_bench::startup::job::Launch;
 use wireup_bench::startup::{RANKS, sizes};
 use wireup_flags::{Command, Flag, Section, Value};
 
-use super::slow_nodes;
+use super::{MPI_PROGRAM, mpi_program, real_mpi, slow_nodes};
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes, powers of two", ..RANKS }.or("4,16,64");
+const PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: kernels, mpi.").or("kernels,mpi");
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Nodes of a job; the ranks fill them.").or("4");
 const KERNEL: Flag = Flag::value(&["--kernel"], "A,B,..", "Only these.").or("ep,cg,is,mg");
 const SCHEME: Flag =
@@ -35,7 +39,7 @@ pub const COMMAND: Command = Command {
     purpose: "time whole applications whose ranks exchange their addresses by four schemes",
     sections: &[
         Section { title: "Jobs", flags: &[RANKS_HERE, NODES, DELAY_MS, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
-        Section { title: "Applications", flags: &[KERNEL, SCHEME, SETUP] },
+        Section { title: "Applications", flags: &[PARTS, KERNEL, SCHEME, SETUP, MPI_PROGRAM] },
         RESULTS,
     ],
     ..NO_WORDS
@@ -49,6 +53,8 @@ const BLOCKING: [&str; 2] = [FENCE, SCHEMES[1]];
 /// (both chosen).
 const TRIALS: u32 = 5;
 const ROUNDS_DEFAULT: u32 = 7;
+/// The contestants of an MPI program: names, and values of `--pmi-fence`.
+const FENCES: [&str; 2] = ["strict", "lazy"];
 /// Number of numbers that each rank writes: its rank and the times of `programs/applications.c`.
 const NUMBERS: usize = 6;
 
@@ -63,13 +69,48 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let node_count = line.one(NODES, Value::at_least_one)?;
     let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
+    let parts = parts(line, PARTS, &["kernels", "mpi"])?;
     for ranks in line.one(RANKS_HERE, sizes)? {
         let layout = Layout { node_count, ppn: ranks / node_count };
         if layout.job_size() != ranks || !ranks.is_power_of_two() {
             together(format!("{ranks} ranks do not fill {node_count} nodes, or are no power of two"))?;
         }
-        one_size(bench, layout, delay)?;
+        for part in &parts {
+            if *part == "mpi" { mpi(bench, layout, delay)? } else { one_size(bench, layout, delay)? }
+        }
     }
+    Ok(())
+}
+
+/// Times an MPI program with each kind of fence. The setup phases are fractions of what an `MPI_Init` with strict fences
+/// waits for the PMI server.
+fn mpi(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
+    let Some(program) = mpi_program(bench)? else { return Ok(()) };
+    let mut turns = Vec::new();
+    for percent in bench.line.one(SETUP, |value| value.list(Value::number))? {
+        let case = json!({
+            "part": "mpi", "ranks": layout.job_size(), "nodes": layout.node_count, "setup-percent": percent,
+            "delay-ms": delay.as_millis() as u64,
+        });
+        let turn = |fence| Turn::new(fence, &case, bench.rounds.unwrap_or(ROUNDS_DEFAULT), (fence, percent));
+        turns.extend(FENCES.map(turn));
+    }
+    if bench.lists(&turns) {
+        return Ok(());
+    }
+    let launch = Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?;
+    let run = |fence: &str, setup_s: f64| {
+        let setup_ns = (setup_s * 1e9).round();
+        let words = [format!("--pmi-fence={fence}"), format!("--env=WIREUP_BENCH_SETUP_NS={setup_ns}")];
+        real_mpi(bench, launch.clone().with(words), &program)
+    };
+    let exchanges = (0..TRIALS).map(|_| Ok(need(&run(FENCES[0], 0.0)?, "mpi-exchange")));
+    let exchange_s = median(exchanges.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0);
+    bench.turns(&turns, |&(fence, percent), _| {
+        let setup_s = exchange_s * f64::from(percent) / 100.0;
+        let measures = run(fence, setup_s)?;
+        Ok([measures, vec![seconds("setup", setup_s)]].concat())
+    });
     Ok(())
 }
 

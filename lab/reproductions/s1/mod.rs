@@ -1,13 +1,17 @@
 //! S1: the initialisation of a middleware with every scheme (figure 10) and of a real MPI, split into exchange and rest
-//! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12); whole applications (`apps`).
+//! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12); the phases and bytes of
+//! exchanges (`tables`); whole applications (`apps`).
 //!
 //! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking
 //! scheme its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when
 //! the application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores.
 pub mod apps;
 pub mod slow_shell;
+pub mod slurm;
+pub mod tables;
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,7 +19,7 @@ use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
-use wireup_bench::samples::{Measures, value_of};
+use wireup_bench::samples::{Measures, count, median, seconds, value_of};
 use wireup_bench::stamps;
 use wireup_bench::startup::job::{self, Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Scheme, Step, Work, default_rounds, named};
@@ -24,7 +28,8 @@ use wireup_flags::{Command, Flag, Section, Value};
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024,4096,16384).", ..RANKS };
 const INIT_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: schemes, mpi.").or("schemes,mpi");
-const OVERLAP_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: sleep, spin.").or("sleep,spin");
+const OVERLAP_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: sleep, spin, least-sleep, least-spin.")
+    .or("sleep,spin,least-sleep,least-spin");
 const WORK_MS: Flag = Flag::value(&["--work-ms"], "N", "Local work of each rank, asleep.").or("20");
 const DELAY_MS: Flag =
     Flag::value(&["--delay-ms"], "N", "Delay of the links between agents while the clients spin; 0: none.").or("10");
@@ -52,7 +57,9 @@ pub const OVERLAP: Command = Command {
     intro: "
 Every round has the blocking exchange; work alone, as long as that exchange has taken; the start of the same \
 exchange, the
-same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores.
+same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores. A round \
+of
+least-sleep or least-spin searches for the least work that hides 99 % of the exchange.
 ",
     sections: &[
         Section { title: "Jobs", flags: &JOBS },
@@ -74,6 +81,15 @@ const MPI_ROUNDS: u32 = 3;
 const PAIRS: [(&str, &str); 2] = [("ifence", "fence"), ("iallgather", "allgather")];
 /// Number of rounds that determine the length of the work (chosen).
 const TRIALS: u32 = 3;
+/// The part of an exchange that counts as all of it (S1 figure 12: perfect overlap); and of the search for the least
+/// work that hides it: its rounds, the trials of each length of work, its precision and its limit, both as parts of the
+/// exchange, and the time limit of its job in seconds (all chosen).
+const HIDDEN: f64 = 0.99;
+const LEAST_ROUNDS: u32 = 3;
+const LEAST_TRIALS: u32 = 9;
+const LEAST_PRECISION: f64 = 1.0 / 32.0;
+const LEAST_MAX: f64 = 16.0;
+const LEAST_LIMIT_S: u64 = 7200;
 
 pub fn init(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -93,26 +109,35 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
         }));
         job::turns(bench, &Launch::new(bench, layout)?, &case, &turns);
     }
-    let program = std::path::absolute(line.one(MPI_PROGRAM, Value::path)?)?;
-    if parts.contains(&"mpi") && !program.exists() {
-        bench.absent("mpi", format!("no {}: see --mpi-program", program.display()));
-    } else if parts.contains(&"mpi") {
+    if parts.contains(&"mpi")
+        && let Some(program) = mpi_program(bench)?
+    {
         let turn = |ranks: &u32| {
             let layout = Layout::of(*ranks, MPI_PPN);
             let case = json!({ "part": "mpi", "ranks": ranks, "nodes": layout.node_count, "ppn": layout.ppn });
-            Turn::new("mpi", &case, bench.rounds.unwrap_or(MPI_ROUNDS), layout)
+            Ok(Turn::new("mpi", &case, bench.rounds.unwrap_or(MPI_ROUNDS), Launch::new(bench, layout)?))
         };
-        let turns: Vec<Turn<Layout>> = mpi_ranks.iter().map(turn).collect();
-        bench.turns(&turns, |layout, _| real_mpi(bench, *layout, &program));
+        let turns: Vec<Turn<Launch>> = mpi_ranks.iter().map(turn).collect::<Result<_, Problem>>()?;
+        bench.turns(&turns, |launch, _| real_mpi(bench, launch.clone(), &program));
     }
     Ok(())
 }
 
+/// The MPI program to run, if it is there.
+fn mpi_program(bench: &Bench) -> Result<Option<PathBuf>, Problem> {
+    let program = std::path::absolute(bench.line.one(MPI_PROGRAM, Value::path)?)?;
+    if !program.exists() {
+        bench.absent("mpi", format!("no {}: see --mpi-program", program.display()));
+        return Ok(None);
+    }
+    Ok(Some(program))
+}
+
 /// Runs an MPI program into which `programs/mpi_shim.c` is loaded; on every rank the shim measures MPI_Init and, within
-/// it, the communication with the PMI server.
-fn real_mpi(bench: &Bench, layout: Layout, program: &std::path::Path) -> Result<Measures, Failure> {
-    let file = bench.scratch.empty_file("mpi-stamps")?;
-    let launch = Launch::new(bench, layout).map_err(wrong)?.with([
+/// it, the communication with the PMI server. Returns medians over the ranks.
+fn real_mpi(bench: &Bench, launch: Launch, program: &std::path::Path) -> Result<Measures, Failure> {
+    let (file, layout) = (bench.scratch.empty_file("mpi-stamps")?, launch.layout);
+    let launch = launch.with([
         format!("--env=LD_PRELOAD={}", bench.scratch.program("mpi_shim").display()),
         format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
     ]);
@@ -125,10 +150,11 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let choice = Choice::read(line, &RANKS_DEFAULT)?;
     let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
-    for part in parts(line, OVERLAP_PARTS, &["sleep", "spin"])? {
-        if part == "sleep" {
+    for part in parts(line, OVERLAP_PARTS, &["sleep", "spin", "least-sleep", "least-spin"])? {
+        let measure = if part.starts_with("least") { least } else { hide };
+        if part.ends_with("sleep") {
             for &layout in &choice.layouts {
-                hide(bench, &choice, "sleep", Launch::new(bench, layout)?)?;
+                measure(bench, &choice, part, Launch::new(bench, layout)?);
             }
             continue;
         }
@@ -137,9 +163,14 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
         let cores = bench.machine.cpus as u32;
         let node_count = if delay.is_zero() { (cores / 2).max(2) } else { cores.max(2) };
         let layout = Layout { node_count, ppn: 1 };
-        hide(bench, &choice, "spin", Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?)?;
+        measure(bench, &choice, part, Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?);
     }
     Ok(())
+}
+
+/// Work of a rank: part of the name of the measurement says which.
+fn work(part: &str, time: Duration) -> Work {
+    if part.ends_with("sleep") { Work::Sleep(time) } else { Work::Spin(time) }
 }
 
 /// Arguments of `wireup run` for nodes whose agents have slow links; none without a delay.
@@ -158,23 +189,90 @@ fn slow_nodes(bench: &Bench, layout: Layout, delay: Duration) -> Result<Option<V
     ]))
 }
 
-fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) -> Result<(), Problem> {
+/// The non-blocking operations that the user has chosen, each with its blocking form.
+fn pairs(choice: &Choice) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let is_wanted = |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
+    PAIRS.into_iter().filter(move |(later, _)| is_wanted(later))
+}
+
+/// Searches for the least work that hides each non-blocking operation (figure 12), anew in each round.
+fn least(bench: &Bench, choice: &Choice, part: &str, mut launch: Launch) {
+    let case = choice.case(part, launch.layout);
+    launch.limit = bench.limit_or(LEAST_LIMIT_S);
+    let rounds = bench.rounds.unwrap_or(LEAST_ROUNDS);
+    let turns: Vec<_> = pairs(choice).map(|pair| Turn::new(pair.0, &case, rounds, pair)).collect();
+    bench.attempt(&turns, || {
+        with_job(bench, &launch, |job| {
+            bench.turns(&turns, |(later, blocking), _| {
+                let [later, blocking] = [later, blocking].map(|name| Step::exchange(named(name), choice.lengths));
+                // The median over trials of what the last step takes longer than the others, for the median rank.
+                let mut took = |steps: &[Step]| -> Result<f64, Failure> {
+                    let mut trial = || {
+                        let times = steps.iter().map(|step| Ok(value_of(&job.step(step)?, "rank").unwrap_or(0.0)));
+                        let times = times.collect::<Result<Vec<f64>, Failure>>()?;
+                        Ok(times.into_iter().reduce(|before, time| time - before).unwrap_or(0.0))
+                    };
+                    let all = (0..LEAST_TRIALS).map(|_| trial()).collect::<Result<Vec<f64>, Failure>>()?;
+                    Ok(median(all).unwrap_or(0.0))
+                };
+                let blocking_s = took(&[blocking])?;
+                let least_s = least_that(blocking_s, |work_s| {
+                    let work = work(part, Duration::from_secs_f64(work_s));
+                    let alone = Step::work_alone(work, choice.lengths);
+                    Ok(took(&[alone, later.with_work(work)])? <= (1.0 - HIDDEN) * blocking_s)
+                })?;
+                Ok(vec![seconds("least-work", least_s), seconds("blocking", blocking_s)])
+            });
+            Ok(())
+        })
+    });
+}
+
+/// The least work that is enough to hide an exchange, found by bisection, up to `LEAST_PRECISION` of the exchange.
+fn least_that(exchange_s: f64, mut is_enough: impl FnMut(f64) -> Result<bool, Failure>) -> Result<f64, Failure> {
+    let (mut less, mut enough) = (0.0, exchange_s);
+    while !is_enough(enough)? {
+        (less, enough) = (enough, 2.0 * enough);
+        if enough > LEAST_MAX * exchange_s {
+            return Err(wrong(format!("work {less} s does not hide an exchange of {exchange_s} s")));
+        }
+    }
+    while enough - less > LEAST_PRECISION * exchange_s {
+        let middle = (less + enough) / 2.0;
+        *(if is_enough(middle)? { &mut enough } else { &mut less }) = middle;
+    }
+    Ok(enough)
+}
+
+fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) {
     let case = choice.case(kind, launch.layout);
     let rounds = bench.rounds.unwrap_or_else(|| default_rounds(launch.layout.job_size()));
-    let is_wanted = |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
-    for (later, blocking) in PAIRS.into_iter().filter(|(later, _)| is_wanted(later)) {
+    for (later, blocking) in pairs(choice) {
         let names = [blocking.to_owned(), format!("{kind} for {later}"), format!("{later}+{kind}")];
         let turn = |(at, name): (usize, &String)| Turn::new(name, &case, rounds, at);
         let turns: Vec<Turn<usize>> = names.iter().enumerate().map(turn).collect();
         bench.attempt(&turns, || {
             with_job(bench, &launch, |job| {
                 let steps = steps(choice, job, kind, named(later), named(blocking))?;
-                bench.turns(&turns, |at, _| job.step(&steps[*at]));
+                let mut times = [const { Vec::new() }; 3];
+                bench.turns(&turns, |at, is_warm_up| {
+                    let outcome = job.step(&steps[*at]);
+                    if !is_warm_up {
+                        times[*at].push(outcome.as_ref().ok().and_then(|measures| value_of(measures, "rank")));
+                    }
+                    outcome
+                });
+                for (round, first) in times[0].iter().enumerate() {
+                    let others = [1, 2].map(|at| times[at].get(round).copied().flatten());
+                    if let (Some(blocking_s), [Some(work_s), Some(both_s)]) = (first, others) {
+                        let overlap = count("overlap", 1.0 - (both_s - work_s) / blocking_s);
+                        bench.add(&case, later, round as i64, Ok(vec![overlap]));
+                    }
+                }
                 Ok(())
             })
         });
     }
-    Ok(())
 }
 
 /// The steps of a comparison: the blocking exchange, the work alone, and both at the same time. The blocking exchange
@@ -185,7 +283,20 @@ fn steps(choice: &Choice, job: &mut Job, kind: &str, later: Scheme, blocking: Sc
     for _ in 0..TRIALS {
         longest = longest.max(value_of(&job.step(&blocking)?, "whole").unwrap_or(0.0));
     }
-    let time = Duration::from_secs_f64(longest);
-    let work = if kind == "sleep" { Work::Sleep(time) } else { Work::Spin(time) };
+    let work = work(kind, Duration::from_secs_f64(longest));
     Ok([blocking, Step::work_alone(work, choice.lengths), Step::exchange(later, choice.lengths).with_work(work)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_work_is_found_on_either_side_of_the_exchange() {
+        for least in [0.1, 0.9, 1.0, 2.6] {
+            let found = least_that(2.0, |work_s| Ok(work_s >= 2.0 * least)).unwrap() / 2.0;
+            assert!((least..=least + LEAST_PRECISION).contains(&found), "{least}: {found}");
+        }
+        assert!(least_that(2.0, |_| Ok(false)).is_err());
+    }
 }

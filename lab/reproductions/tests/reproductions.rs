@@ -183,19 +183,58 @@ fn init_has_every_scheme_and_a_real_mpi() {
 }
 
 #[test]
+fn tables_have_the_phases_and_the_bytes_of_the_source() {
+    let lines = reproduce("tables", "tables --ranks 16 --ppn 4 --rounds 1 --repeat 2");
+    let of = |name: &str, quantity| lines.value(name, "part=tables,ranks=16", quantity);
+    for kind in ["fence", "allgather"] {
+        for by in [", tree", ", ring", ", log", " as in S1"] {
+            let name = format!("{kind}{by}");
+            lines.expect(&[&name], "part=tables,ranks=16", &["enter", "gather", "broadcast", "whole", "agent-cpu"]);
+            assert!(of(&name, "processing") > 0.0 && of(&name, "time") <= of(&name, "whole"), "{name}");
+        }
+    }
+    // The laws of the source: 35 and 26 bytes for each value up and down.
+    for (name, law) in [("fence as in S1", 35.0), ("allgather as in S1", 26.0)] {
+        assert_eq!([of(name, "part-per-value"), of(name, "down-in-per-value")], [law; 2], "{name}");
+    }
+    // With direct links a node receives only the values of the other nodes, each with a length of one byte, and a few
+    // further bytes.
+    for name in ["allgather, ring", "allgather, log"] {
+        let bytes = of(name, "direct-in-per-value");
+        assert!((19.0 * 0.75..19.0 * 0.75 + 2.0).contains(&bytes), "{name}: {bytes}");
+    }
+    assert!(of("allgather, tree", "down-in-per-value") >= 19.0);
+}
+
+#[test]
 fn overlap_has_sleeping_and_spinning_ranks() {
-    let lines = reproduce("overlap", "overlap --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
+    let lines = reproduce("overlap", "overlap --part sleep,spin --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
     for (later, blocking) in [("ifence", "fence"), ("iallgather", "allgather")] {
         let names = [blocking.to_owned(), format!("sleep for {later}"), format!("{later}+sleep")];
         names.iter().for_each(|name| lines.expect(&[name], "part=sleep,ranks=8", &["rank", "whole"]));
+        ["sleep", "spin"].iter().for_each(|part| lines.expect(&[later], &format!("part={part}"), &["overlap"]));
     }
     // A fence goes up and down one link that delays every frame by 2 ms; the time starts when the last rank enters.
     assert!(lines.value("fence", "part=spin", "time") >= 2e-3);
 }
 
+/// Where the machine is so busy that no work hides the exchange, the benchmark says so and fails.
+#[test]
+fn the_least_work_that_hides_an_exchange_is_found() {
+    let results = Results::of("least");
+    let words = "overlap --part least-spin --scheme ifence --rounds 1 --delay-ms 2";
+    let words = format!("{words} --wireup {} {} {}", programs::wireup().display(), library(), results.json());
+    let outcome = Run::tool(PROGRAM, words.split_whitespace()).finish();
+    if outcome.code() == 0 {
+        assert!(results.lines().value("ifence", "part=least-spin", "least-work") > 0.0);
+    } else {
+        assert!(outcome.out().contains("does not hide an exchange"), "{outcome}");
+    }
+}
+
 #[test]
 fn apps_have_right_results_by_every_scheme() {
-    let lines = reproduce("apps", "apps --ranks 4 --rounds 1 --delay-ms 2 --setup 100 --kernel is");
+    let lines = reproduce("apps", "apps --part kernels --ranks 4 --rounds 1 --delay-ms 2 --setup 100 --kernel is");
     for scheme in ["fence", "allgather", "ifence", "iallgather"] {
         let of = |quantity| lines.value(scheme, "kernel=is,ranks=4,setup-percent=100", quantity);
         assert!(0.0 < of("before-use") && of("before-use") < of("run") && of("run") < of("wall"), "{scheme}");
@@ -204,15 +243,28 @@ fn apps_have_right_results_by_every_scheme() {
     // A fence takes twice the delay of a link: up and down.
     assert!(lines.value("fence", "kernel=is", "call") >= 4e-3);
     // With more ranks than the coarse grids have planes.
-    let lines = reproduce("apps-all", "apps --ranks 16 --rounds 1 --delay-ms 0 --setup 0 --scheme iallgather");
+    let lines =
+        reproduce("apps-all", "apps --part kernels --ranks 16 --rounds 1 --delay-ms 0 --setup 0 --scheme iallgather");
     ["ep", "cg", "is", "mg"]
         .iter()
         .for_each(|kernel| lines.expect(&["iallgather"], &format!("kernel={kernel}"), &["run"]));
 }
 
 #[test]
+fn an_mpi_program_runs_with_strict_and_with_lazy_fences() {
+    let Some(mpi) = program(Flavour::Mpich5, "initfin") else { return };
+    let words = format!("--delay-ms 2 --setup 0,200 --mpi-program {}", mpi.display());
+    let lines = reproduce("apps-mpi", &format!("apps --part mpi --ranks 8 --rounds 1 {words}"));
+    for (fence, percent) in [("strict", 0), ("strict", 200), ("lazy", 0), ("lazy", 200)] {
+        let of = |quantity| lines.value(fence, &format!("part=mpi,ranks=8,setup-percent={percent}"), quantity);
+        assert!(0.0 < of("mpi-exchange") && of("mpi-init") + of("setup") < of("wall"), "{fence} {percent}");
+        assert_eq!(of("setup") > 0.0, percent > 0);
+    }
+}
+
+#[test]
 fn apps_fail_if_ranks_leave_no_result_or_a_wrong_one() {
-    let words = "apps --ranks 4 --rounds 3 --delay-ms 0 --setup 0 --kernel is --scheme iallgather";
+    let words = "apps --part kernels --ranks 4 --rounds 3 --delay-ms 0 --setup 0 --kernel is --scheme iallgather";
     let run = |wireup: &str| Run::tool(PROGRAM, format!("{words} --wireup {wireup} {}", library()).split(' ')).finish();
     let outcome = run("/bin/true");
     assert_eq!(outcome.code(), 125, "{outcome}");

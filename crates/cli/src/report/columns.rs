@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
             // The root's own fences and requests are left out: they are part of the launcher's work.
             (Some(Args::Fence { .. }), _) if node < 0 => {}
             (_, Some(_)) if node < 0 && event.tid > 0 => {}
-            (Some(&Args::Fence { last_in, last_rank, bytes_up, bytes_down }), Some(dur)) => {
+            (Some(&Args::Fence { last_in, last_rank, bytes_up, bytes_down, .. }), Some(dur)) => {
                 let all = self.collectives.entry(&event.name).or_default();
                 all.node.push(node);
                 all.first_in.push(event.ts);

@@ -100,11 +100,16 @@ fn exchange(parts: &[TracePart]) -> Option<Phase> {
     let mut whole = spanning("exchange", &fences, "collective")?;
     for fence in fences.iter().take(FENCES_SHOWN) {
         let FenceTrace { epoch, collective, first_in_ns, last_in_ns, out_ns, last_rank, bytes_down, .. } = fence.trace;
+        // With direct links between agents, the result may arrive before the tree has gathered all sizes.
+        let received_ns = fence.trace.received_ns.max(last_in_ns);
+        let gathered_ns = fence.trace.gathered_ns.clamp(last_in_ns, received_ns);
         let remark = format!("{} in all; last in rank {last_rank} on {}", bytes(bytes_down), fence.last_host);
         let mut row = Phase::new(format!("{collective} {epoch}"), first_in_ns, out_ns, remark);
         let waiting = "from the first to the last rank that enters: time of the ranks";
         row.parts.push(Phase::new("wait", first_in_ns, last_in_ns, waiting));
-        row.parts.push(Phase::new("move", last_in_ns, out_ns, "last in to last out"));
+        row.parts.push(Phase::new("gather", last_in_ns, gathered_ns, "until the root has the last part"));
+        row.parts.push(Phase::new("broadcast", gathered_ns, received_ns, "until the last node has the result"));
+        row.parts.push(Phase::new("process", fence.first_received_ns, out_ns, "nodes store it and answer their ranks"));
         whole.parts.push(row);
     }
     whole.parts.extend(spanning("later", fences.get(FENCES_SHOWN..).unwrap_or_default(), "more collective"));
@@ -118,9 +123,11 @@ fn spanning(name: &str, fences: &[Fence], noun: &str) -> Option<Phase> {
     Some(Phase::new(name, from, to, count(fences.len() as u32, noun)))
 }
 
-/// One fence over all nodes, and the host of the rank that entered it last.
+/// One fence over all nodes, the time at which the first node had the result, and the host of the rank that entered
+/// last.
 struct Fence<'a> {
     trace: FenceTrace,
+    first_received_ns: u64,
     last_host: &'a str,
 }
 
@@ -131,15 +138,18 @@ fn fences(parts: &[TracePart]) -> Vec<Fence<'_>> {
     sorted.sort_by_key(|(_, fence)| fence.epoch);
     for (host, one) in sorted {
         match fences.last_mut() {
-            Some(Fence { trace, last_host }) if trace.epoch == one.epoch => {
+            Some(Fence { trace, first_received_ns, last_host }) if trace.epoch == one.epoch => {
                 trace.first_in_ns = trace.first_in_ns.min(one.first_in_ns);
+                trace.gathered_ns = trace.gathered_ns.max(one.gathered_ns);
+                trace.received_ns = trace.received_ns.max(one.received_ns);
                 trace.out_ns = trace.out_ns.max(one.out_ns);
+                *first_received_ns = one.received_ns.min(*first_received_ns);
                 trace.bytes_down = trace.bytes_down.max(one.bytes_down);
                 if one.last_in_ns > trace.last_in_ns {
                     (trace.last_in_ns, trace.last_rank, *last_host) = (one.last_in_ns, one.last_rank, host);
                 }
             }
-            _ => fences.push(Fence { trace: *one, last_host: host }),
+            _ => fences.push(Fence { trace: *one, first_received_ns: one.received_ns, last_host: host }),
         }
     }
     fences
@@ -254,7 +264,9 @@ mod tests {
             fences: vec![FenceTrace {
                 first_in_ns: 111 * MS + late,
                 last_in_ns: 112 * MS + late,
-                out_ns: 116 * MS,
+                gathered_ns: 114 * MS + MS / 2 - late / 4,
+                received_ns: 115 * MS + late / 4,
+                out_ns: 115 * MS + 3 * MS / 4 + late / 8,
                 last_rank: Rank(id),
                 bytes_down: 120,
                 ..FenceTrace::default()
@@ -283,7 +295,9 @@ phase                         from ms    took ms    adds ms
         /-- fence 0:           11.000      5.000      5.000  120 B in all; last in rank 2 on node2
             /-- wait:          11.000      3.000      3.000  from the first to the last rank that enters: time of the \
 ranks
-            /-- move:          14.000      2.000      2.000  last in to last out
+            /-- gather:        14.000      0.500      0.500  until the root has the last part
+            /-- broadcast:     14.500      1.000      1.000  until the last node has the result
+            /-- process:       15.000      1.000      0.500  nodes store it and answer their ranks
     /-- run:                   16.000     36.000     36.000  3 ranks, last rank 2 on node2
     /-- drain:                 52.000      3.000      3.000
     /-- other:                             1.000      1.000  not in any of these phases

@@ -107,6 +107,7 @@ pub struct Finished {
     /// The local ranks, in order of arrival, and how to answer each of them.
     pub waiting: Vec<(LocalRank, ReplyTo)>,
     pub outcome: Outcome,
+    /// `out_ns` is the time of this event: the profile replaces it when the outcome was stored and the ranks answered.
     pub trace: FenceTrace,
 }
 
@@ -352,6 +353,7 @@ impl Exchanges {
         let (mut finished, mut fences_before) = (Vec::new(), false);
         for exchange in self.live.iter_mut().flatten() {
             let is_fence = exchange.collective == Collective::Fence;
+            exchange.stamp(now);
             if !(is_fence && fences_before) {
                 finished.extend(exchange.take_finished(now));
             }
@@ -542,6 +544,16 @@ impl Exchange {
         self.delivered = true;
         self.outcome = None;
         self.waiting.clear();
+    }
+
+    /// Records the time at which the subtree's parts or the result have become complete.
+    fn stamp(&mut self, now: Instant) {
+        if self.trace.gathered_ns == 0 && self.is_gathered() {
+            self.trace.gathered_ns = now.0;
+        }
+        if self.trace.received_ns == 0 && self.outcome.is_some() {
+            self.trace.received_ns = now.0;
+        }
     }
 
     fn take_finished(&mut self, now: Instant) -> Option<Finished> {

@@ -90,10 +90,14 @@ pub enum ExitStatus {
 pub struct FenceTrace {
     pub epoch: Epoch,
     pub collective: Collective,
-    /// When the first and the last local rank entered.
+    /// When the first and the last local rank entered. With the last rank the node's own part is complete.
     pub first_in_ns: u64,
     pub last_in_ns: u64,
-    /// When the local ranks were released.
+    /// When the parts of all agents below had arrived, too.
+    pub gathered_ns: u64,
+    /// When the last part of the result had arrived.
+    pub received_ns: u64,
+    /// When the result was stored and the local ranks were answered.
     pub out_ns: u64,
     /// The last local rank to enter.
     pub last_rank: Rank,

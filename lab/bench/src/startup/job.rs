@@ -64,8 +64,12 @@ impl Launch {
         // use. Without a PID namespace the pids that clients report, by which their memory is read, are the same here.
         let virtual_nodes = if nodes.is_some() { 1 } else { layout.node_count };
         let run = bench.wireup_run(layout.job_size(), virtual_nodes, layout.ppn, "--pmi=simple --contain=none")?;
-        let (library, limit) = (library(bench)?, bench.limit_or(LIMIT_S));
-        Ok(Launch { run, library, engine: None, layout, limit }.with(nodes.unwrap_or_default()))
+        Ok(Launch::by(bench, layout, run)?.with(nodes.unwrap_or_default()))
+    }
+
+    /// A job of the launcher that this command line starts; it takes the ranks' program as its last words.
+    pub fn by(bench: &Bench, layout: Layout, run: Vec<OsString>) -> Result<Launch, Problem> {
+        Ok(Launch { run, library: library(bench)?, engine: None, layout, limit: bench.limit_or(LIMIT_S) })
     }
 
     /// This job with ranks that exchange by libwireup, with this engine.

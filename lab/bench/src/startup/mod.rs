@@ -1,4 +1,4 @@
-//! `wireup bench exchange`: startup exchanges with every scheme, in real processes (S1 tables I and II, figure 9).
+//! `wireup bench exchange`: startup exchanges with every scheme, in real processes (S1 figure 9).
 //!
 //! `scheme` lists the operations of ranks; `job` runs ranks that wait at a gate (`board`) for one step after the other.
 //! `library` compares libwireup with the libraries that it replaces.
@@ -12,7 +12,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use serde_json::Value as Json;
 use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
@@ -20,7 +19,7 @@ use crate::command::{Failure, wrong};
 use crate::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::{Case, Launcher, peers};
 use crate::layout::Layout;
-use crate::samples::{Measures, bytes, count};
+use crate::samples::{Measures, bytes};
 use crate::stamps;
 pub use choice::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
 use job::{Launch, with_job};
@@ -30,10 +29,8 @@ const REPEAT: Flag = Flag::value(&["--repeat"], "N", "Exchanges in a round; thei
 const EXCHANGES: Flag =
     Flag::value(&["--exchange"], "A,B,..", "A job for each of these of wireup run's --exchange; auto gives no flag.")
         .or(AUTO);
-const PARTS: Flag = Flag::value(&["--part"], "A,B,..", "Only these: times, bytes, memory, peer, library, spinning.")
-    .or("times,bytes,memory,peer,library,spinning");
-const BYTES_RANKS: Flag =
-    Flag::value(&["--bytes-ranks"], "A,B,..", "Job sizes at which bytes are counted.").or("4096,8192");
+const PARTS: Flag = Flag::value(&["--part"], "A,B,..", "Only these: times, memory, peer, library, spinning.")
+    .or("times,memory,peer,library,spinning");
 const MEMORY: Flag =
     Flag::value(&["--memory"], "NxP", "Nodes and ranks a node of the job whose memory is read.").or("256x64");
 const MPI_FIRST_USE: Flag =
@@ -48,13 +45,13 @@ pub const COMMAND: Command = Command {
 Exchanges of addresses between real processes of this machine, by an unmodified PMI-2 client and by wireup's libpmi2.
 
   times      every scheme at every job size        memory     what agents and clients hold afterwards
-  bytes      what goes over the agents' links      peer       the unmodified client under Hydra
-  library    libwireup next to what it replaces    spinning   the first connection to a rank that computes
+  peer       the unmodified client under Hydra     library    libwireup next to what it replaces
+  spinning   the first connection to a rank that computes
 ",
     sections: &[
         Section { title: "Jobs", flags: &[RANKS, PPN, ROUNDS, PARTS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
         Section { title: "Exchanges", flags: &[SCHEME, EXCHANGES, VALUE_BYTES, KEY_BYTES, REPEAT] },
-        Section { title: "Parts", flags: &[BYTES_RANKS, MEMORY, PEER, MPI_FIRST_USE] },
+        Section { title: "Parts", flags: &[MEMORY, PEER, MPI_FIRST_USE] },
         RESULTS,
     ],
     ..NO_WORDS
@@ -63,9 +60,6 @@ Exchanges of addresses between real processes of this machine, by an unmodified 
 /// Name of the exchange scheme for which `wireup run` gets no `--exchange` flag: the agents choose.
 const AUTO: &str = "auto";
 const RANKS_DEFAULT: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
-/// Routes and schemes whose bytes are counted.
-const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
-const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
 /// Maximum number of repetitions: more do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
 /// Layout of the job that is compared with a job of Hydra; `PEER_ROUNDS`: number of rounds of this job (chosen).
@@ -74,32 +68,19 @@ const PEER_ROUNDS: u32 = 5;
 /// Script that replaces a remote shell: it runs the command on this machine. Its arguments are options, a host, and the
 /// command.
 const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
-/// Name of the trace event in which a node's agent reports the bytes that its links have carried for the job's
-/// exchanges.
-const TRAFFIC: &str = "exchange traffic";
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let choice = Choice::read(line, &RANKS_DEFAULT)?;
     let repeat = line.one(REPEAT, |value| value.number_in(1, REPEAT_MAX))?;
-    let parts = parts(line, PARTS, &["times", "bytes", "memory", "peer", "library", "spinning"])?;
-    let bytes_layouts = choice.layouts(line.one(BYTES_RANKS, sizes)?)?;
+    let parts = parts(line, PARTS, &["times", "memory", "peer", "library", "spinning"])?;
     let held: Layout = line.one(MEMORY, |value| value.text()?.parse().map_err(|why| value.refused(why)))?;
     let exchanges = line.one(EXCHANGES, |value| value.list(Value::text))?;
-    let with = |layouts: &[Layout], exchanges: &[String]| {
-        let of = |layout: &Layout| exchanges.iter().map(|exchange| (*layout, exchange.clone())).collect::<Vec<_>>();
-        layouts.iter().flat_map(of).collect::<Vec<_>>()
-    };
     for part in parts {
         match part {
             "times" => {
-                for (layout, exchange) in with(&choice.layouts, &exchanges) {
-                    times(bench, &choice, layout, &exchange, repeat)?;
-                }
-            }
-            "bytes" => {
-                for (layout, exchange) in with(&bytes_layouts, &BYTES_EXCHANGES.map(str::to_owned)) {
-                    count_bytes(bench, &choice, layout, &exchange)?;
+                for &layout in &choice.layouts {
+                    exchanges.iter().try_for_each(|exchange| times(bench, &choice, layout, exchange, repeat))?;
                 }
             }
             "memory" => memory(bench, &choice, held)?,
@@ -123,77 +104,26 @@ fn times(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str, repeat:
         Turn::new(scheme.name, &case, scheme.rounds(size, bench.rounds), step)
     };
     let turns: Vec<Turn<Step>> = choice.fitting(&SCHEMES, layout).map(turn).collect();
-    job::turns(bench, &launch(bench, layout, exchange)?, &case, &turns);
+    let launch = Launch::new(bench, layout)?.with((exchange != AUTO).then(|| format!("--exchange={exchange}")));
+    job::turns(bench, &launch, &case, &turns);
     Ok(())
 }
 
-/// A job with this layout whose agents use the exchange scheme `exchange`.
-fn launch(bench: &Bench, layout: Layout, exchange: &str) -> Result<Launch, Problem> {
-    Ok(Launch::new(bench, layout)?.with((exchange != AUTO).then(|| format!("--exchange={exchange}"))))
-}
-
-/// Runs single exchanges to count bytes as the agents report them; times of these jobs are not used.
-fn count_bytes(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str) -> Result<(), Problem> {
-    let mut case = choice.case("bytes", layout);
-    case["exchange"] = exchange.into();
-    let file = bench.scratch.file("trace.json");
-    let launch = launch(bench, layout, exchange)?.with([format!("--profile={}", file.display())]);
-    for scheme in BYTES_SCHEMES {
-        alone(bench, scheme, &case, || {
-            with_job(bench, &launch, |job| job.step(&Step::exchange(named(scheme), choice.lengths)).map(drop))?;
-            traffic(&fs::read_to_string(&file)?, layout)
-        });
-    }
-    Ok(())
-}
-
-/// The payload that one exchange of the whole job has brought into its nodes, from the trace that `wireup run --profile
-/// FILE` writes, per value of the job. Over all links: the worst node and the mean; then the worst node for each kind
-/// of link: from children, from the parent, direct.
-fn traffic(text: &str, layout: Layout) -> Result<Measures, Failure> {
-    let value: Json = serde_json::from_str(text).map_err(|error| wrong(format!("trace: {error}")))?;
-    let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);
-    let ways =
-        |event: &Json, name: &str| ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0));
-    // For each node, the bytes and frames that it has received.
-    let nodes: Vec<[[u64; 3]; 2]> =
-        events.map(|event| ["bytes_in", "frames_in"].map(|name| ways(event, name))).collect();
-    if nodes.len() != layout.node_count as usize {
-        return Err(wrong(format!("trace: {} of {} nodes told their traffic", nodes.len(), layout.node_count)));
-    }
-    let values = f64::from(layout.job_size());
-    let most = |of: &dyn Fn(&[[u64; 3]; 2]) -> u64| nodes.iter().map(of).max().unwrap_or(0) as f64;
-    let all = nodes.iter().flat_map(|[bytes, _]| bytes).sum::<u64>() as f64;
-    Ok(vec![
-        bytes("in-per-value", most(&|[bytes, _]| bytes.iter().sum()) / values),
-        bytes("in-per-value-mean", all / f64::from(layout.node_count) / values),
-        bytes("up-in-per-value", most(&|[bytes, _]| bytes[0]) / values),
-        bytes("down-in-per-value", most(&|[bytes, _]| bytes[1]) / values),
-        bytes("direct-in-per-value", most(&|[bytes, _]| bytes[2]) / values),
-        count("frames-in", most(&|[_, frames]| frames.iter().sum())),
-    ])
-}
-
-/// Runs put, fence and two gets by all ranks once; then reads the memory of idle agents and clients.
+/// Runs put, fence and two gets by all ranks once, without a warm-up round; then reads the memory of idle agents and
+/// clients.
 fn memory(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem> {
     let launch = Launch::new(bench, layout)?;
-    alone(bench, "fence-get-2", &choice.case("memory", layout), || {
+    let (case, scheme) = (choice.case("memory", layout), named("fence-get-2"));
+    bench.attempt(&[Turn::new(scheme.name, &case, 1, ())], || {
         with_job(bench, &launch, |job| {
-            let mut measures = job.step(&Step::exchange(named("fence-get-2"), choice.lengths))?;
+            let mut measures = job.step(&Step::exchange(scheme, choice.lengths))?;
             measures.extend(job.memory()?);
             measures.push(bytes("pair-bytes", choice.lengths.pair_bytes(layout.job_size()) as f64));
-            Ok(measures)
+            bench.add(&case, scheme.name, 0, Ok(measures));
+            Ok(())
         })
     });
     Ok(())
-}
-
-/// Runs and records a measurement that is made only once, without a warm-up round.
-fn alone(bench: &Bench, contestant: &str, case: &Json, once: impl FnOnce() -> Result<Measures, Failure>) {
-    bench.attempt(&[Turn::new(contestant, case, 1, ())], || {
-        bench.add(case, contestant, 0, Ok(once()?));
-        Ok(())
-    });
 }
 
 /// Runs put, fence and gets of all values by an unmodified client under Hydra, in turns with the same client under
@@ -247,24 +177,4 @@ fn under_hydra(bench: &Bench, hydra: &Launcher, shell: &str) -> Result<Measures,
     let program = vec![program, size.to_string().into(), "all".into(), file.clone().into()];
     let (measures, _) = bench.run(hydra.argv(&bench.scratch, &case, program), bench.limit.unwrap_or(case.limit))?;
     Ok([measures, stamps::evaluate(&fs::read_to_string(file)?, size)?].concat())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = r#"{"traceEvents":[
-        {"name":"exchange traffic","args":{"up":{"frames_in":1,"bytes_in":40},"down":{"frames_in":0,"bytes_in":0}}},
-        {"name":"exchange traffic","args":{"up":{"frames_in":0,"bytes_in":0},"down":{"frames_in":1,"bytes_in":80},
-            "direct":{"frames_in":2,"bytes_in":12}}},
-        {"name":"exec","ts":0.0,"dur":1.0}]}"#;
-
-    #[test]
-    fn bytes_are_counted_per_value() {
-        let measures = traffic(TEXT, Layout { node_count: 2, ppn: 2 }).unwrap();
-        let values: Vec<f64> = measures.iter().map(|measure| measure.value).collect();
-        assert_eq!(values, [23.0, 16.5, 10.0, 20.0, 3.0, 3.0]);
-        let three = Layout { node_count: 3, ppn: 1 };
-        assert!(traffic("{", three).is_err() && traffic(TEXT, three).is_err());
-    }
 }

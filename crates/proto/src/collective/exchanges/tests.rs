@@ -19,6 +19,8 @@ struct Net {
     direct: usize,
     /// Epochs of each node, in the order in which they ended, with their outcomes.
     ended: Vec<Vec<(Epoch, Collective, Vec<u8>)>>,
+    /// Time stamps of each collective at each node.
+    traces: Vec<(usize, FenceTrace)>,
     failed: Vec<String>,
 }
 
@@ -29,7 +31,8 @@ impl Net {
         let config = |facts| CollectiveConfig { rules, compress_min: 0, ..CollectiveConfig::new(facts) };
         let nodes = facts.iter().map(|facts| Exchanges::new(config(facts))).collect();
         let ended = vec![Vec::new(); slots.len()];
-        Net { facts, nodes, transit: Transit::default(), direct: 0, ended, failed: Vec::new() }
+        let (transit, traces, failed) = (Transit::default(), Vec::new(), Vec::new());
+        Net { facts, nodes, transit, direct: 0, ended, traces, failed }
     }
 
     fn mapping(&self) -> &Mapping {
@@ -60,6 +63,7 @@ impl Net {
         }
         for Finished { outcome, trace, .. } in finished {
             let text = text(outcome, self.mapping());
+            self.traces.push((at, trace));
             self.ended[at].push((trace.epoch, trace.collective, text));
         }
         for ending in endings {
@@ -261,6 +265,18 @@ fn a_wait_begins_with_the_first_message_of_a_collective() {
     net.enter(0, Entry::Fence);
     while net.deliver(&mut Dice(1)) {}
     assert_eq!(net.nodes[1].stall_deadline(5), Some(Instant(2) + 5));
+}
+
+/// Ranks enter at time 1, frames arrive at time 2.
+#[test]
+fn a_trace_tells_when_the_subtree_and_the_result_were_complete() {
+    let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::Tree);
+    (0..3).for_each(|rank| net.enter(rank, Entry::Fence));
+    while net.deliver(&mut Dice(1)) {}
+    net.traces.sort_by_key(|(node, _)| *node);
+    let times = |(node, trace): &(usize, FenceTrace)| (*node, trace.last_in_ns, trace.gathered_ns, trace.received_ns);
+    let times: Vec<_> = net.traces.iter().map(times).collect();
+    assert_eq!(times, [(0, 1, 2, 2), (1, 1, 1, 2), (2, 1, 1, 2)]);
 }
 
 #[test]
