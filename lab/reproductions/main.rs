@@ -37,10 +37,11 @@ const ALL: [Benchmark; 6] = [
     ("s4", &s4::COMMAND, s4::run),
 ];
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     (s1::slow_shell::WORD, s1::slow_shell::run),
     (s2::rank::WORD, |args| Ok(s2::rank::run(args)?)),
     (s4::process::WORD, |args| Ok(s4::process::run(args)?)),
+    (s4::ours::WORD, |args| Ok(s4::ours::run(args)?)),
     (s4::agent::WORD, |_| Ok(s4::agent::run()?)),
 ];
 

@@ -36,7 +36,7 @@ fn own_address(rank: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, 1, high, low)
 }
 
-fn shown(problem: impl Debug) -> String {
+pub fn shown(problem: impl Debug) -> String {
     format!("{problem:?}")
 }
 
@@ -53,7 +53,7 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     let rank = job.rank;
     let (Timed { phases, end, connected }, job) = match column {
         "baseline" | "staged" => {
-            let timed = by_pairs(&mut job, joined)?;
+            let timed = by_pairs(&mut job, joined, own_address(rank))?;
             // A fence, so that no rank exits before all ranks are connected.
             let fence = job.start_fence();
             job.finish(fence).map_err(shown)?;
@@ -70,17 +70,17 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     Ok(())
 }
 
-struct Timed {
+pub struct Timed {
     /// Durations of the phases ring, group, address exchange and connect (ns).
-    phases: [u64; 4],
+    pub phases: [u64; 4],
     end: u64,
-    connected: Vec<OwnedFd>,
+    pub connected: Vec<OwnedFd>,
 }
 
 /// The sockets for all other ranks, and the values for these ranks, with an empty value for the rank itself.
-fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
+fn sockets_for_all(rank: u32, size: u32, own: Ipv4Addr) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
     let others = (0..size).filter(|peer| *peer != rank);
-    let (halves, made) = sockets::make_all(own_address(rank), others.map(|peer| rank < peer)).map_err(shown)?;
+    let (halves, made) = sockets::make_all(own, others.map(|peer| rank < peer)).map_err(shown)?;
     let mut rows: Vec<Vec<u8>> = made.into_iter().map(|value| sockets::encode([value])).collect();
     rows.insert(rank as usize, vec![0; VALUE_LEN]);
     Ok((halves, rows))
@@ -108,10 +108,11 @@ fn of_chunk(chunk: &[u8], peer: usize) -> Option<Vec<u8>> {
     hex::decode(chunk.get(at..at + VALUE_LEN * 2)?).ok()
 }
 
-/// Exchanges the values by put, fence, and a get for each other rank.
-fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
+/// Exchanges the values by put, fence, and a get for each other rank, and connects to all. `begin`: the clock at the
+/// beginning of the exchange; `own`: this rank's address.
+pub fn by_pairs(job: &mut Job, begin: u64, own: Ipv4Addr) -> Result<Timed, String> {
     let (rank, size) = (job.rank, job.size);
-    let (halves, rows) = sockets_for_all(rank, size)?;
+    let (halves, rows) = sockets_for_all(rank, size, own)?;
     for (number, chunk) in rows.chunks(CHUNK).enumerate() {
         job.put(&key(rank, number), hex::encode(chunk.concat()).as_bytes()).map_err(shown)?;
     }
@@ -130,7 +131,7 @@ fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
     let known = now_ns();
     let connected = connect_all(rank, halves, theirs)?;
     let end = now_ns();
-    Ok(Timed { phases: [0, 0, known - joined, end - known], end, connected })
+    Ok(Timed { phases: [0, 0, known - begin, end - known], end, connected })
 }
 
 /// Makes the ranks' own network; then an alltoall and a connection to each other rank, or messages to some of them.
@@ -141,7 +142,7 @@ fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, J
     let begin = now_ns();
     let (known, end, connected) = match on_demand {
         None => {
-            let (halves, rows) = sockets_for_all(rank, size)?;
+            let (halves, rows) = sockets_for_all(rank, size, own_address(rank))?;
             let request = context.start(world, Operation::Alltoall(rows)).map_err(shown)?;
             let Done::Rows(theirs) = context.wait(&request, WAIT_MS_MAX).map_err(shown)? else {
                 return Err("an alltoall without rows".into());
