@@ -21,7 +21,7 @@ BLOCK = re.compile(r"(<!-- (table|ratios|runs)\n(.*?)-->\n).*?(<!-- end -->)", r
 
 def pages():
     """The pages that contain such tables."""
-    return [ROOT / "docs/benchmarks.md", ROOT / "lab/model/README.md", *sorted(DATA.glob("*.md"))]
+    return [ROOT / "docs/benchmarks.md", ROOT / "lab/model/README.md", *sorted(DATA.glob("*.md")), *sorted((ROOT / "lab/reproductions").glob("*/README.md"))]
 
 
 def tables_of(text):
