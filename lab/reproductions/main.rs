@@ -30,7 +30,7 @@ wireup-reproduce NAME --help lists the flags of one.
     end: "",
 };
 
-const ALL: [Benchmark; 7] = [
+const ALL: [Benchmark; 8] = [
     ("init", &s1::INIT, s1::init),
     ("overlap", &s1::OVERLAP, s1::overlap),
     ("tables", &s1::tables::COMMAND, s1::tables::run),
@@ -41,11 +41,12 @@ const ALL: [Benchmark; 7] = [
     ("s4", &s4::COMMAND, s4::run),
 ];
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     (s1::slow_shell::WORD, s1::slow_shell::run),
     (s1::slurm::WORD, s1::slurm::run),
     (s2::rank::WORD, |args| Ok(s2::rank::run(args)?)),
     (s4::process::WORD, |args| Ok(s4::process::run(args)?)),
+    (s4::ours::WORD, |args| Ok(s4::ours::run(args)?)),
     (s4::agent::WORD, |_| Ok(s4::agent::run()?)),
 ];
 

@@ -7,14 +7,15 @@
 //   direct   gets the value of one rank of another node (or the next one), then of all
 // and appends one line of clock readings to STAMPS (CLOCK_MONOTONIC, ns):
 //
-//   rank size pair_bytes fence_enter fence_leave gets_begin gets_end init_ns first_get_ns begin_ns
+//   rank size pair_bytes fence_enter fence_leave gets_begin gets_end init_ns first_get_ns begin_ns dataless_enter
 //
-// begin_ns is the beginning of main, init_ns the duration of PMIx_Init. With `direct` the third fence carries no data
+// begin_ns is the beginning of main, init_ns the duration of PMIx_Init, dataless_enter the clock before the two fences. With `direct` the third fence carries no data
 // either. With `spin` each rank keeps a second thread busy from before the gets until after them, so that the ranks
 // compute while others ask for their values.
 //
 // allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, TIMES times; rank 0 prints lines
-//              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns
+//              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns; at the end each rank to which the
+//              last fence has not brought the last value of a rank of another node prints a line "undelivered: .."
 //
 // The few PMIx calls are declared by hand after pmix.h of 4.2 (the layout is the same from 3 to 5), from the libpmix
 // that is loaded at run time: PMIx need not be installed where this is compiled.
@@ -92,19 +93,42 @@ static void get_one(uint32_t rank, char *expected, size_t bytes) {
     if (value->type != PMIX_STRING || strcmp(value->data.string, expected) != 0) must("a wrong value", 1);
 }
 
+// What a get of this rank's value brings; NULL: the expected value. `local`: the server of this node must not ask others.
+static const char *missing(uint32_t rank, const char *expected, bool local) {
+    info_t info = {.key = "pmix.immediate", .value = {.type = PMIX_BOOL, .data.flag = true}};
+    proc_t proc = me;
+    value_t *value = NULL;
+    proc.rank = rank;
+    if (get(&proc, "bench", &info, local, &value) != PMIX_OK || value->type != PMIX_STRING) return "no value";
+    return strcmp(value->data.string, expected) == 0 ? NULL : "an older value";
+}
+
+// Whether the last fence has brought the last value of the rank with the greatest distance in number: first from the
+// server of this node alone (full modex), then by a get for which servers may ask each other (direct modex). No value
+// was got before, so none is in a cache.
+static void check_delivery(uint32_t rank, const char *expected) {
+    const char *by_fence = missing(rank, expected, true), *by_get = missing(rank, expected, false);
+    if (by_fence || by_get)
+        printf("undelivered: of rank %u, rank %u has %s by the fence (full modex), and gets %s (direct modex)\n", rank,
+               me.rank, by_fence ? by_fence : "the value", by_get ? by_get : "the value");
+}
+
 static int by_value(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-static int allgathers(char *steps) {
+static int allgathers(char *steps, uint32_t size) {
+    uint32_t far = (me.rank + size / 2) % size;
+    char *text = NULL;
     for (char *step = strtok(steps, ","); step; step = strtok(NULL, ",")) {
         unsigned bytes, times;
         if (sscanf(step, "%ux%u", &bytes, &times) != 2 || times == 0) return 2;
-        char *text = malloc(bytes + 1);
+        text = realloc(text, bytes + 1);
         uint64_t *taken = malloc(times * sizeof *taken), total = 0;
         // A tenth of the rounds comes before those that count.
-        for (unsigned i = 0, before = times / 10 + 1; i < before + times; i++) {
+        unsigned before = times / 10 + 1;
+        for (unsigned i = 0; i < before + times; i++) {
             uint64_t begin = now_ns();
             put_one(me.rank + i, text, bytes);
             fence(true);
@@ -113,10 +137,13 @@ static int allgathers(char *steps) {
         qsort(taken, times, sizeof *taken, by_value);
         if (me.rank == 0)
             printf("measured %u %u %llu %llu %llu\n", bytes, times, (ull)total, (ull)taken[times / 2], (ull)taken[0]);
-        fflush(stdout);
         free(taken);
-        free(text);
+        value_of(far + before + times - 1, text, bytes);
     }
+    if (text) check_delivery(far, text);
+    fflush(stdout);
+    // No rank exits before all have got their values.
+    fence(false);
     must("PMIx_Finalize", finalize(NULL, 0));
     return 0;
 }
@@ -138,8 +165,9 @@ int main(int argc, char **argv) {
     uint32_t size = join();
     joined = now_ns() - joined;
     if (size != (uint32_t)atoi(argv[1])) must("another size", (int)size);
-    if (strcmp(argv[2], "allgather") == 0) return allgathers(argv[3]);
+    if (strcmp(argv[2], "allgather") == 0) return allgathers(argv[3], size);
     put_one(me.rank, text, bytes);
+    uint64_t dataless = now_ns();
     fence(false);
     fence(false);
     pthread_t thread;
@@ -159,6 +187,6 @@ int main(int argc, char **argv) {
     if (spins) pthread_join(thread, NULL);
     fence(false);
     must("PMIx_Finalize", finalize(NULL, 0));
-    return !append(argv[3], "%u %u %zu %llu %llu %llu %llu %llu %llu %llu\n", me.rank, size, bytes + 5, (ull)enter,
-                   (ull)leave, (ull)gets, (ull)end, (ull)joined, (ull)first, (ull)begin);
+    return !append(argv[3], "%u %u %zu %llu %llu %llu %llu %llu %llu %llu %llu\n", me.rank, size, bytes + 5, (ull)enter,
+                   (ull)leave, (ull)gets, (ull)end, (ull)joined, (ull)first, (ull)begin, (ull)dataless);
 }

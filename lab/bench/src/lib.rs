@@ -31,6 +31,8 @@ pub mod stamps;
 pub mod startup;
 mod tap;
 
+pub use launch::RunningSession;
+
 use std::ffi::OsString;
 
 use bench::{Benchmark, Part};

@@ -2,7 +2,8 @@
 //!
 //! Four experiments: a fence that collects data, after two fences without data, for several numbers of nodes, with
 //! links made early and late; the first get by direct modex, with idle ranks and with all cores busy; the cost of
-//! joining by PMIx and of opening UCX on their own; `shmem_init` for several numbers of ranks per node.
+//! joining by PMIx and of opening UCX on their own; `shmem_init` for several numbers of nodes and of ranks per node, by
+//! each transport of agents and by both modexes, beside other launchers.
 use std::fs;
 
 use serde_json::json;
@@ -10,7 +11,7 @@ use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, parts};
 use crate::launch::words;
 use crate::layout::Layout;
 use crate::samples::{Measures, of_ranks, seconds};
@@ -21,20 +22,29 @@ const PART: Flag =
 const NODES: Flag =
     Flag::value(&["--nodes"], "A,B,..", "Numbers of nodes (with hosts at most all of them).").or("2,4,8,16,32");
 const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node.").or("4");
-const PPNS: Flag = Flag::value(&["--ppns"], "A,B,..", "shmem: ranks of the one node.").or("1,2,4,8");
+const SHMEM_NODES: Flag = Flag::value(&["--shmem-nodes"], "A,B,..", "shmem: numbers of nodes.").or("1");
+const PPNS: Flag = Flag::value(&["--ppns"], "A,B,..", "shmem: ranks of a node.").or("1,2,4,8");
 const BYTES: Flag = Flag::value(&["--bytes"], "N", "Length of each rank's value.").or("64");
 const OSHMEM: Flag =
     Flag::value(&["--oshmem"], "PATH", "shmem: init and an argument.").or("target/programs/oshmem/initfin");
+const PEER: Flag = Flag::value(
+    &["--peer"],
+    "NAME=CMD",
+    "shmem: also time this shell command; {nodes}, {ppn}, {ranks} and {program} in it are replaced (repeatable).",
+);
 
 pub const COMMAND: Command = Command {
     name: "bench modex",
     purpose: "time the start of PMIx ranks",
     intro: "
 What PMIx ranks wait for at their start, on virtual nodes or hosts: the collecting fence after two without data, the
-first get by direct modex, PMIx_Init and opening UCX, shmem_init.
+first get by direct modex, PMIx_Init and opening UCX, shmem_init (on several nodes by each transport and both modexes).
 ",
     sections: &[
-        Section { title: "Jobs", flags: &[PART, NODES, PPN, PPNS, BYTES, ROUNDS, OSHMEM, WIREUP, WIREUP_ARG, LIMIT] },
+        Section {
+            title: "Jobs",
+            flags: &[PART, NODES, PPN, SHMEM_NODES, PPNS, BYTES, ROUNDS, OSHMEM, PEER, WIREUP, WIREUP_ARG, LIMIT],
+        },
         ACROSS,
         RESULTS,
     ],
@@ -57,6 +67,8 @@ enum Client {
     /// `programs/ucx_init.c`, without a launcher.
     Ucx,
     Oshmem,
+    /// A shell command that runs the same program by another launcher.
+    Peer,
 }
 
 const COLLECT: Client = Client::Exchange("collect", "");
@@ -66,6 +78,15 @@ const FENCES: [(&str, &str); 3] = [
     ("links when needed", "--modex=full --exchange=log --early-wireup=no"),
     ("through the tree", "--modex=full --exchange=tree"),
 ];
+/// Contestants that measure `shmem_init` on several nodes.
+const SHMEM: [(&str, &str); 6] = [
+    ("tree, full modex", "--agent-transport=tree --modex=full"),
+    ("tree, direct modex", "--agent-transport=tree --modex=direct"),
+    ("tcp, full modex", "--agent-transport=tcp --modex=full"),
+    ("tcp, direct modex", "--agent-transport=tcp --modex=direct"),
+    ("ucx, full modex", "--agent-transport=ucx --modex=full"),
+    ("ucx, direct modex", "--agent-transport=ucx --modex=direct"),
+];
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -73,13 +94,15 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let mut nodes = line.one(NODES, |value| value.list(size))?;
     nodes.retain(|&nodes| bench.hosts.is_empty() || nodes as usize <= bench.hosts.len());
     let (ppn, ppns) = (line.one(PPN, size)?, line.one(PPNS, |value| value.list(size))?);
+    let shmem_nodes = line.one(SHMEM_NODES, |value| value.list(size))?;
     let bytes = line.one(BYTES, |value| value.number_in(1, BYTES_MAX))?;
+    let (oshmem, peers) = (std::path::absolute(line.one(OSHMEM, Value::path)?)?, line.all(PEER, pair)?);
     let mut turns = Vec::new();
-    let mut add = |part: &str, contestant: &str, (node_count, ppn), client: Client, arguments: &'static str| {
+    let mut add = |part: &str, contestant: &str, (node_count, ppn), client: Client, arguments: &str| {
         let layout = Layout { node_count, ppn };
         let case = json!({ "part": part, "nodes": node_count, "ppn": ppn, "ranks": layout.job_size(), "bytes": bytes });
         let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
-        turns.push(Turn::new(contestant, &case, rounds, (layout, client, arguments)));
+        turns.push(Turn::new(contestant, &case, rounds, (layout, client, arguments.to_owned())));
     };
     for part in parts(line, PART, &["fence", "direct", "init", "shmem"])? {
         match part {
@@ -88,7 +111,13 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
                 add(part, "UCX", (1, 1), Client::Ucx, "");
                 add(part, "PMIx_Init", (1, ppn), COLLECT, "");
             }
-            "shmem" => ppns.iter().for_each(|&ppn| add(part, "shmem_init", (1, ppn), Client::Oshmem, "")),
+            "shmem" => {
+                for (&nodes, &ppn) in shmem_nodes.iter().flat_map(|nodes| ppns.iter().map(move |ppn| (nodes, ppn))) {
+                    let all = if nodes == 1 { &[("shmem_init", "")][..] } else { &SHMEM };
+                    all.iter().for_each(|(name, arguments)| add(part, name, (nodes, ppn), Client::Oshmem, arguments));
+                    peers.iter().for_each(|(name, command)| add(part, name, (nodes, ppn), Client::Peer, command));
+                }
+            }
             "fence" => nodes.iter().for_each(|&nodes| {
                 for (name, arguments) in FENCES {
                     add(part, name, (nodes, ppn), COLLECT, arguments);
@@ -101,14 +130,19 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             }),
         }
     }
-    let oshmem = line.one(OSHMEM, Value::path)?;
-    bench.turns(&turns, |&(layout, client, arguments), _| {
+    bench.turns(&turns, |&(layout, client, ref arguments), _| {
         let stamps = bench.scratch.empty_file("stamps")?;
         let (Layout { node_count, ppn }, size) = (layout, layout.job_size());
         let mut argv = bench.wireup_run(size, node_count, ppn, &format!("--pmi pmix {arguments}")).map_err(wrong)?;
         match client {
             Client::Ucx => argv = vec![bench.scratch.program("ucx_init").into()],
             Client::Oshmem => argv.extend([oshmem.clone().into(), "say".into()]),
+            Client::Peer => {
+                let replace = |text: String, (name, number): (&str, u32)| text.replace(name, &number.to_string());
+                let numbers = [("{nodes}", node_count), ("{ppn}", ppn), ("{ranks}", size)];
+                let command = arguments.replace("{program}", &format!("{} say", oshmem.display()));
+                argv = vec!["/bin/sh".into(), "-c".into(), numbers.into_iter().fold(command, replace).into()];
+            }
             Client::Exchange(what, spin) => {
                 argv.extend([bench.scratch.program("pmix_exchange").into(), size.to_string().into(), what.into()]);
                 argv.extend([stamps.clone().into(), bytes.to_string().into()]);
@@ -119,7 +153,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         let more = match client {
             Client::Exchange(..) => stamps::evaluate(&fs::read_to_string(&stamps)?, size)?,
             Client::Ucx => of_ucx(&text).ok_or_else(|| wrong("no libucp here"))?,
-            Client::Oshmem => of_oshmem(&text, size)?,
+            Client::Oshmem | Client::Peer => of_oshmem(&text, size)?,
         };
         Ok([measures, more].concat())
     });

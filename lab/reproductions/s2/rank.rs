@@ -38,7 +38,7 @@ fn own_address(rank: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, 1, high, low)
 }
 
-fn shown(problem: impl Debug) -> String {
+pub fn shown(problem: impl Debug) -> String {
     format!("{problem:?}")
 }
 
@@ -86,9 +86,9 @@ struct Ended {
 }
 
 /// The sockets for all other ranks, and the values for these ranks, with an empty value for the rank itself.
-fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
+fn sockets_for_all(rank: u32, size: u32, own: Ipv4Addr) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
     let others = (0..size).filter(|peer| *peer != rank);
-    let (halves, made) = sockets::make_all(own_address(rank), others.map(|peer| rank < peer)).map_err(shown)?;
+    let (halves, made) = sockets::make_all(own, others.map(|peer| rank < peer)).map_err(shown)?;
     let mut rows: Vec<Vec<u8>> = made.into_iter().map(|value| sockets::encode([value])).collect();
     rows.insert(rank as usize, vec![0; VALUE_LEN]);
     Ok((halves, rows))
@@ -116,12 +116,21 @@ fn of_chunk(chunk: &[u8], peer: usize) -> Option<Vec<u8>> {
     hex::decode(chunk.get(at..at + VALUE_LEN * 2)?).ok()
 }
 
-/// Puts the pairs, enters a fence, and gets the value of the key `wanted` of each rank, by a message to the server for
-/// each: the loop of S2, whose PMI2 has no other way. wireup's own library would read them in shared memory.
+/// How a rank gets a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Get {
+    /// By a message to the server: the loop of S2, whose PMI2 has no other way.
+    ByMessage,
+    /// From shared memory, as wireup's own library does.
+    FromMemory,
+}
+
+/// Puts the pairs, enters a fence, and gets the value of the key `wanted` of each rank.
 fn exchange(
     job: &mut Job,
     pairs: &[(Vec<u8>, Vec<u8>)],
     wanted: impl Fn(u32) -> Vec<u8>,
+    how: Get,
 ) -> Result<Vec<Vec<u8>>, String> {
     for (key, value) in pairs {
         job.put(key, value).map_err(shown)?;
@@ -130,33 +139,55 @@ fn exchange(
     job.finish(fence).map_err(shown)?;
     let size = job.size;
     let get = |peer: u32| {
-        let request = Request::Get { kvsname: None, key: &wanted(peer), source: Some(peer as i32) };
-        job.look_up(&request).map_err(shown)?.ok_or_else(|| format!("rank {peer} has put no value"))
+        let (key, mut value) = (wanted(peer), None);
+        if how == Get::FromMemory {
+            job.get(b"", peer as i32, &key, &mut |found: &[u8]| value = Some(found.to_vec())).map_err(shown)?;
+        } else {
+            let request = Request::Get { kvsname: None, key: &key, source: Some(peer as i32) };
+            value = job.look_up(&request).map_err(shown)?;
+        }
+        value.ok_or_else(|| format!("rank {peer} has put no value"))
     };
     (0..size).map(get).collect()
 }
 
-/// Exchanges the numbers of the nodes, then the addresses, by put, fence, and a get for each rank.
-fn by_pairs(mut job: Job, mut clock: u64) -> Result<Ended, String> {
+/// A rank that is connected to all others.
+pub struct Connected {
+    pub sockets: Vec<OwnedFd>,
+    /// Durations of the exchange of addresses and of connecting (ns).
+    pub exchange_ns: u64,
+    pub connect_ns: u64,
+}
+
+/// Exchanges addresses by put, fence, and a get for each rank, and connects to all. `own`: this rank's address;
+/// `clock`: when the exchange has begun, and then when the rank was connected.
+pub fn connect_by_pairs(job: &mut Job, own: Ipv4Addr, how: Get, clock: &mut u64) -> Result<Connected, String> {
     let (rank, size) = (job.rank, job.size);
-    let node_key = |rank: u32| format!("steps-node-{rank}").into_bytes();
-    exchange(&mut job, &[(node_key(rank), node_number()?)], node_key)?;
-    let populate_ns = lap(&mut clock);
-    let (halves, rows) = sockets_for_all(rank, size)?;
+    let (halves, rows) = sockets_for_all(rank, size, own)?;
     let value = |chunk: &[Vec<u8>]| hex::encode(chunk.concat()).into_bytes();
     let chunks = rows.chunks(CHUNK).enumerate();
     let pairs: Vec<_> = chunks.map(|(number, chunk)| (key(rank, number), value(chunk))).collect();
-    let chunks = exchange(&mut job, &pairs, |peer| key(peer, rank as usize / CHUNK))?;
+    let chunks = exchange(job, &pairs, |peer| key(peer, rank as usize / CHUNK), how)?;
     let theirs = chunks.iter().map(|chunk| of_chunk(chunk, rank as usize));
     let theirs = theirs.collect::<Option<_>>().ok_or("a chunk without a value for this rank")?;
-    let addresses_ns = lap(&mut clock);
-    let connected = connect_all(rank, halves, theirs)?;
-    let connect_ns = lap(&mut clock);
+    let exchange_ns = lap(clock);
+    let sockets = connect_all(rank, halves, theirs)?;
+    Ok(Connected { sockets, exchange_ns, connect_ns: lap(clock) })
+}
+
+/// Exchanges the numbers of the nodes, then the addresses, and connects to all.
+fn by_pairs(mut job: Job, mut clock: u64) -> Result<Ended, String> {
+    let node_key = |rank: u32| format!("steps-node-{rank}").into_bytes();
+    let own = (node_key(job.rank), node_number()?);
+    exchange(&mut job, &[own], node_key, Get::ByMessage)?;
+    let populate_ns = lap(&mut clock);
+    let own = own_address(job.rank);
+    let Connected { sockets, exchange_ns, connect_ns } = connect_by_pairs(&mut job, own, Get::ByMessage, &mut clock)?;
     // A fence, so that no rank exits before all ranks are connected.
     let fence = job.start_fence();
     job.finish(fence).map_err(shown)?;
-    sockets::close_all(connected);
-    Ok(Ended { job, phases: [0, 0, 0, 0, 0, 0, populate_ns, addresses_ns, connect_ns, 0], end: clock })
+    sockets::close_all(sockets);
+    Ok(Ended { job, phases: [0, 0, 0, 0, 0, 0, populate_ns, exchange_ns, connect_ns, 0], end: clock })
 }
 
 /// Makes the ranks' own network, and groups of the node's ranks and of the first ranks of all nodes; exchanges the
@@ -184,7 +215,7 @@ fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<Ended, St
     if let Some(count) = on_demand {
         talk(&mut context, world, count)?;
     } else {
-        let (halves, rows) = sockets_for_all(rank, size)?;
+        let (halves, rows) = sockets_for_all(rank, size, own_address(rank))?;
         let Done::Rows(theirs) = done(&mut context, world, Operation::Alltoall(rows))? else {
             return Err("an alltoall without rows".into());
         };

@@ -30,7 +30,6 @@ use wireup_bench::command::await_any;
 
 use super::process::{self, JSON_LEN_MAX, Place, Report};
 use super::scheme::{HOPS, JOB_LEN, LOCAL, SCHEMES, Scheme, decode_pair, ranks_of};
-use super::sockets::VALUE_LEN;
 use super::wire::{Channel, Kind, Message, Secret, WAIT_MAX, await_caller, call, sum, wrong};
 
 /// The first argument of a process that is an agent.
@@ -224,10 +223,10 @@ impl Agent {
     }
 
     /// Answers gets, and forwards those of other agents, until all processes of this agent have reported. In a ring one
-    /// request and its answer make one round: each agent sees two messages of every agent that has processes.
+    /// request and its answer make one round: each agent receives one message of each round. A process has at most one
+    /// get under way, so the links' buffers hold all messages, and agents do not wait for each other in a circle.
     fn answer_gets(&mut self, job: &mut Job) -> io::Result<Report> {
-        let used = job.size.min(self.agents);
-        let mut left = if self.is_ring && used > 1 { 2 * used } else { 0 };
+        let mut left = job.scheme.remote_gets(job.size, self.agents);
         let (mut open, mut all): (Vec<u16>, _) = (job.ranks.clone().collect(), Report::default());
         while left > 0 || !open.is_empty() {
             for from in self.await_messages(job, left > 0, &open)? {
@@ -257,8 +256,9 @@ impl Agent {
     fn on_get(&mut self, job: &mut Job, mut message: Message) -> io::Result<()> {
         let (owner, slot) = decode_pair(&message.body)?;
         if message.kind == Kind::Get && job.known.contains(&owner) {
-            let at = job.scheme.puts_of(owner..owner + 1, job.size).start + usize::from(slot) * VALUE_LEN;
-            let value = job.values.get(at..at + VALUE_LEN).ok_or_else(|| wrong("no such value"))?;
+            let got_len = job.scheme.got_len(job.size);
+            let at = job.scheme.puts_of(owner..owner + 1, job.size).start + usize::from(slot) * got_len;
+            let value = job.values.get(at..at + got_len).ok_or_else(|| wrong("no such value"))?;
             message.kind = Kind::Value;
             message.body.extend(value);
         }

@@ -103,11 +103,10 @@ fn await_call(shells: &mut Remotes, listener: &TcpListener, secret: &Secret, ran
 
 /// Gathers the values of all processes, and sends each process the values that it needs.
 fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<()> {
-    let row_len = VALUE_LEN
-        * match scheme.exchange {
-            Exchange::Whole | Exchange::Reassembled => usize::from(size - 1),
-            Exchange::Ring | Exchange::Cube => scheme.neighbours(0, size).len(),
-        };
+    let row_len = match scheme.exchange {
+        Exchange::Whole | Exchange::Reassembled => usize::from(size - 1) * VALUE_LEN,
+        _ => scheme.put_len(size),
+    };
     let rows = channels.iter_mut().map(|channel| Ok(channel.receive(Kind::Values, row_len)?.body));
     let rows: Vec<Vec<u8>> = rows.collect::<io::Result<_>>()?;
     let whole = rows.concat();
@@ -115,7 +114,7 @@ fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<(
         let yours = match scheme.exchange {
             Exchange::Whole => whole.clone(),
             Exchange::Reassembled => reassembled(&rows, rank),
-            Exchange::Ring | Exchange::Cube => of_neighbours(scheme, rank, size, &rows),
+            _ => of_neighbours(scheme, rank, size, &rows),
         };
         channel.send(Kind::Values, rank, &yours)?;
     }

@@ -1,10 +1,11 @@
 //! Table 1 of S4: the whole start of a job until every process is connected to every other.
 //!
 //! `scheme` lists the schemes with their formulas. A job is real processes: a `launcher` (its clock is the
-//! measurement), the `process`es, and for two of the schemes standing `agent`s. They exchange the addresses of
-//! `sockets` in messages (`wire`), and connect these sockets. Nothing here is code of wireup's own agents.
+//! measurement), the `process`es, and for three of the schemes standing `agent`s. They exchange the addresses of
+//! `sockets` in messages (`wire`), and connect these sockets. Only `ours` uses wireup's own agents.
 pub mod agent;
 mod launcher;
+pub mod ours;
 pub mod process;
 mod scheme;
 pub mod sockets;
@@ -15,35 +16,42 @@ use std::net::SocketAddrV4;
 
 use agent::{READY, Seat};
 use launcher::{Outcome, by_agents, by_shells};
-use scheme::{PARTS, SCHEMES, SIZE_MAX, Starter};
+use scheme::{PARTS, SCHEMES, SIZE_MAX, Scheme, Starter, divides};
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, together};
+use wireup_bench::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, together};
 use wireup_bench::remote::{Remote, Remotes, random};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
 use wireup_flags::{Command, Flag, Section};
 use wireup_os::process::raise_open_files;
 
-const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
+const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.")
+    .or("original,ssh-dr,ssh-bc,mpd,mpd-bc,hypercube,wireup,wireup-session");
 const PROCESSES: Flag = Flag::value(&["--processes"], "A,B,..", "Numbers of processes.").or("4,8,16,32,64,128");
 
 pub const COMMAND: Command = Command {
     name: "reproduce s4",
     purpose: "time the start of a job until all processes are connected",
     intro: "
-Jobs whose processes connect to each other, one socket for each pair, by five schemes.
+Jobs whose processes connect to each other, one socket for each pair, by six schemes and by wireup.
 
   original    one remote shell and one connection back per process, one after the other; the launcher sends all values \
 to all
   ssh-dr      the same, but each process is sent only what is meant for it
   ssh-bc      the same for the neighbours in a ring of the processes; the values go around that ring
-  mpd-bc      standing agents in a ring start the processes and carry puts and gets; then the ring of the processes
+  mpd         standing agents in a ring start the processes and carry puts and gets, one for each pair of processes
+  mpd-bc      the same agents carry puts and gets of neighbours; the values go around the ring of the processes
   hypercube   standing agents and processes in hypercubes
+  wireup      wireup run: put, fence and gets; wireup-session: the same in a session, which is started before
 
 What each scheme sends is counted and compared with its formula; a difference is an error.
 ",
-    sections: &[Section { title: "Jobs", flags: &[SCHEME, PROCESSES, ROUNDS, LIMIT] }, ACROSS, RESULTS],
+    sections: &[
+        Section { title: "Jobs", flags: &[SCHEME, PROCESSES, ROUNDS, WIREUP, WIREUP_ARG, LIMIT] },
+        ACROSS,
+        RESULTS,
+    ],
     end: "
   wireup-testbed run -n 16 -- wireup-reproduce s4 --hosts $(seq -s, -f n%g 0 15)
 
@@ -55,23 +63,35 @@ With more processes than hosts each host has the same number. --hosts is needed.
 const ROUNDS_DEFAULT: u32 = 3;
 const LIMIT_S: u64 = 120;
 
+/// Who runs a job: processes of a scheme, or `wireup run`, by itself or in a session.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Scheme(Scheme),
+    Wireup { in_session: bool },
+}
+
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let hosts = bench.hosts.len();
     if hosts == 0 {
         return Ok(together("s4 needs --hosts A,B,..: processes are started by a remote shell")?);
     }
-    let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
-    let schemes = line.one(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?;
+    let ours =
+        [("wireup", false), ("wireup-session", true)].map(|(name, in_session)| (name, By::Wireup { in_session }));
+    let all: Vec<(&str, By)> = SCHEMES.iter().map(|scheme| (scheme.name, By::Scheme(*scheme))).chain(ours).collect();
+    let chosen = all.iter().map(|one| (one.0, *one)).collect::<Vec<_>>();
+    let chosen = line.one(SCHEME, |value| value.list(|scheme| scheme.choice(&chosen)))?;
     let sizes = line.one(PROCESSES, |value| value.list(|size| Ok(size.number_in(2, SIZE_MAX.into())? as u16)))?;
     let shell = bench.remote_shell()?;
     let shell_name = shell.rsplit('/').next();
     let mut turns = Vec::new();
-    for (&size, &scheme) in sizes.iter().flat_map(|size| schemes.iter().map(move |scheme| (size, scheme))) {
-        scheme.fits(size, hosts as u16).or_else(together)?;
+    for (&size, &(name, by)) in sizes.iter().flat_map(|size| chosen.iter().map(move |one| (size, one))) {
+        divides(size, hosts as u16).or_else(together)?;
+        if let By::Scheme(scheme) = by {
+            scheme.fits(size, hosts as u16).or_else(together)?;
+        }
         let case = json!({ "ranks": size, "hosts": hosts, "shell": shell_name });
-        let (contestant, rounds) = (scheme.name.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
-        turns.push(Turn { contestant, case, rounds, what: (scheme, size) });
+        turns.push(Turn::new(name, &case, bench.rounds.unwrap_or(ROUNDS_DEFAULT), (by, size)));
     }
     if bench.lists(&turns) {
         return Ok(());
@@ -81,8 +101,18 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     raise_open_files()?;
     // The standing agents of the ring and of the hypercube; they end if one of their jobs has failed.
     let mut standing: [Option<(Remotes, Door)>; 2] = [None, None];
-    let mismatch = RefCell::new(None);
-    bench.turns(&turns, |&(scheme, size), _| {
+    let (mut session, mismatch) = (None, RefCell::new(None));
+    bench.turns(&turns, |&(by, size), _| {
+        let scheme = match by {
+            By::Scheme(scheme) => scheme,
+            By::Wireup { in_session } => {
+                if in_session && session.is_none() {
+                    session = Some(ours::raise(bench, limit)?);
+                }
+                let name = session.as_ref().filter(|_| in_session).map(|(_, name)| name.as_str());
+                return ours::by_wireup(bench, size, name, limit);
+            }
+        };
         let outcome = if scheme.starter == Starter::Star {
             by_shells(bench, scheme, size, limit)?
         } else {
@@ -102,6 +132,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         Ok(measures(&outcome))
     });
     drop(standing);
+    session.map_or(Ok(()), |(session, _)| session.end())?;
     mismatch.into_inner().map_or(Ok(()), |failure| Err(failure.into()))
 }
 
@@ -136,6 +167,7 @@ fn measures(Outcome { connected_s, initiated_s, slowest }: &Outcome) -> Measures
     let mut measures = vec![
         seconds("connected", *connected_s),
         seconds("initiated", *initiated_s),
+        seconds("set-up", connected_s - initiated_s),
         seconds("exchange-max", slowest.exchange_ns as f64 / 1e9),
         seconds("connecting-max", slowest.connecting_ns as f64 / 1e9),
     ];

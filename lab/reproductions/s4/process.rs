@@ -108,6 +108,12 @@ impl Process {
                 Ok(reassembled(&rows, self.rank))
             }
             Exchange::Reassembled => self.through_launcher(row, row.len()),
+            Exchange::Database => {
+                let rank = self.rank;
+                let others: Vec<(u16, u16)> = (0..self.size).filter(|owner| *owner != rank).map(|it| (it, 0)).collect();
+                let rows = self.through_agents(row, &others)?;
+                Ok(others.iter().zip(rows).flat_map(|((owner, _), row)| row[place(*owner, rank)].to_vec()).collect())
+            }
             Exchange::Ring => {
                 self.make_channels()?;
                 self.around(row)
@@ -132,7 +138,11 @@ impl Process {
         let mine = sockets::encode(values);
         let theirs = match self.scheme.starter {
             Starter::Star => self.through_launcher(&mine, mine.len())?,
-            _ => self.through_agents(&mine, &neighbours)?,
+            _ => {
+                let far = (0..).zip(neighbours).map(|(slot, neighbour)| (neighbour, self.scheme.far_slot(slot)));
+                let far: Vec<(u16, u16)> = far.collect();
+                self.through_agents(&mine, &far)?.concat()
+            }
         };
         let theirs = sockets::decode(&theirs).ok_or_else(|| wrong("not the values of neighbours"))?;
         let connected: Vec<OwnedFd> = sockets::connect_all(halves, &theirs, &self.up)?;
@@ -140,18 +150,17 @@ impl Process {
         Ok(())
     }
 
-    /// Exchanges through agents: put, fence, and a get for each neighbour.
-    fn through_agents(&mut self, mine: &[u8], neighbours: &[u16]) -> io::Result<Vec<u8>> {
+    /// Exchanges through agents: put, fence, and a get for each of `wanted` (owner and slot), one after the other.
+    fn through_agents(&mut self, mine: &[u8], wanted: &[(u16, u16)]) -> io::Result<Vec<Vec<u8>>> {
         self.up.send(Kind::Values, self.rank, mine)?;
         self.up.send(Kind::Fence, self.rank, &[])?;
         self.up.receive(Kind::Released, 0)?;
-        let mut theirs = Vec::new();
-        for (slot, neighbour) in neighbours.iter().enumerate() {
-            let slot = encode_pair(*neighbour, self.scheme.far_slot(slot as u16));
-            self.up.send(Kind::Get, self.rank, &slot)?;
-            theirs.extend(&self.up.receive(Kind::Value, SLOT_LEN + VALUE_LEN)?.body[SLOT_LEN..]);
-        }
-        Ok(theirs)
+        let answer_len = SLOT_LEN + self.scheme.got_len(self.size);
+        let get = |&(owner, slot): &(u16, u16)| -> io::Result<Vec<u8>> {
+            self.up.send(Kind::Get, self.rank, &encode_pair(owner, slot))?;
+            Ok(self.up.receive(Kind::Value, answer_len)?.body[SLOT_LEN..].to_vec())
+        };
+        wanted.iter().map(get).collect()
     }
 
     /// Exchanges around the ring: each row is forwarded as soon as it has arrived. Every row fits into the buffers of a

@@ -1,13 +1,16 @@
 //! The schemes of table 1 of S4 and the hypercube of its section 6, and what each of them sends.
 //!
 //! ```text
-//!   N processes, A agents (M = min(N, A) of them with processes), V bytes a value, H bytes of header a message,
-//!   L = log2 N
+//!   N processes, A agents (M = min(N, A) of them with p = N/M processes each), V bytes a value, H bytes of header a
+//!   message, L = log2 N
 //!
 //!   Original      star      N(H + T) + N(H + (N-1)V) + N(H + N(N-1)V)
 //!   SSH-DR        star      N(H + T) + 2N(H + (N-1)V)
 //!   SSH-BC        star      N(H + T) + 2N(H + 2V)
 //!                 channel   N(N-1)(H + (N-1)V)
+//!   MPD           star      (H + T) + (H + J)
+//!                 hops      A(H + J) + 2AH + p²A M(M-1)/2 (2H + 2G + (N-1)V)
+//!                 local     N(3H + (N-1)V) + N(N-1)(2H + 2G + (N-1)V)
 //!   MPD-BC        star      (H + T) + (H + J)
 //!                 channel   N(N-1)(H + (N-1)V)
 //!                 hops      A(H + J) + 2AH + MA(2H + 2G + V)
@@ -20,10 +23,11 @@
 //!
 //! The star has the launcher in its middle; the channel joins processes; hops are those from agent to agent; local is
 //! what an agent and its own processes send each other. T is the secret with which a connection begins, J the job of a
-//! launch request, G names a value. A process of a ring gets two values from other agents. A request and its answer
-//! make one round of the ring of agents, A hops; with M > 1 there are 2M of these, whose requests take MA hops in all
-//! and whose answers as many. In S4's terms W_N is (N-1)V: per process W_N in, and W_N² (Original), W_N (DR) or N
-//! messages of W_N (BC) out.
+//! launch request, G names a value. A request and its answer make one round of the ring of agents, A hops, half of them
+//! by requests. With MPD each of the N(N-1) gets is for all values of another process, and takes a round if that process
+//! belongs to another agent: N(N-p) rounds. In a ring of processes only the first and the last process of an agent have
+//! a neighbour at another agent: 2M rounds, if M > 1. In S4's terms W_N is (N-1)V: per process W_N in, and W_N²
+//! (Original), W_N (DR) or N messages of W_N (BC, MPD) out.
 use std::io;
 use std::ops::Range;
 
@@ -63,6 +67,8 @@ pub enum Exchange {
     Whole,
     /// Through the launcher, which sends to each process only the values for it (data reassembly).
     Reassembled,
+    /// Through the agents, each of which keeps what its own processes put: a get for each other process.
+    Database,
     /// Around a ring of the processes (bootstrap channel).
     Ring,
     /// In log2 N rounds between processes whose ranks differ in one bit.
@@ -80,10 +86,11 @@ const fn scheme(name: &'static str, starter: Starter, exchange: Exchange) -> Sch
     Scheme { name, starter, exchange }
 }
 
-pub const SCHEMES: [Scheme; 5] = [
+pub const SCHEMES: [Scheme; 6] = [
     scheme("original", Starter::Star, Exchange::Whole),
     scheme("ssh-dr", Starter::Star, Exchange::Reassembled),
     scheme("ssh-bc", Starter::Star, Exchange::Ring),
+    scheme("mpd", Starter::Ring, Exchange::Database),
     scheme("mpd-bc", Starter::Ring, Exchange::Ring),
     scheme("hypercube", Starter::Cube, Exchange::Cube),
 ];
@@ -96,15 +103,31 @@ impl Scheme {
     /// The ranks to which a process has connections before it knows all values, in the order of its slots.
     pub fn neighbours(self, rank: u16, size: u16) -> Vec<u16> {
         match self.exchange {
-            Exchange::Whole | Exchange::Reassembled => Vec::new(),
+            Exchange::Whole | Exchange::Reassembled | Exchange::Database => Vec::new(),
             Exchange::Ring => vec![(rank + size - 1) % size, (rank + 1) % size],
             Exchange::Cube => (0..size.ilog2()).map(|bit| rank ^ (1 << bit)).collect(),
         }
     }
 
-    /// Number of bytes that a process puts: a value for each neighbour.
+    /// Number of bytes that a process puts: a value for each neighbour, or for each other process.
     pub fn put_len(self, size: u16) -> usize {
-        self.neighbours(0, size).len() * VALUE_LEN
+        let peers = if self.exchange == Exchange::Database { size.into() } else { self.neighbours(0, size).len() + 1 };
+        (peers - 1) * VALUE_LEN
+    }
+
+    /// Number of bytes that a get brings: one value, or all that a process has put.
+    pub fn got_len(self, size: u16) -> usize {
+        if self.exchange == Exchange::Database { self.put_len(size) } else { VALUE_LEN }
+    }
+
+    /// Number of gets of all processes that go around the ring of agents.
+    pub fn remote_gets(self, size: u16, agents: u16) -> u32 {
+        let [size, used] = [size, size.min(agents)].map(u32::from);
+        match self.exchange {
+            Exchange::Database => size * (size - size / used),
+            Exchange::Ring if used > 1 => 2 * used,
+            _ => 0,
+        }
     }
 
     /// The position of the values put by these ranks among those of all ranks.
@@ -123,11 +146,8 @@ impl Scheme {
         if self.exchange == Exchange::Ring { slot == 1 } else { rank & (1 << slot) == 0 }
     }
 
-    /// Whether `size` processes can be divided among `agents`, and whether the scheme allows these numbers.
+    /// Whether the scheme allows these numbers of processes and agents.
     pub fn fits(self, size: u16, agents: u16) -> Result<(), String> {
-        if size > agents && !size.is_multiple_of(agents) {
-            return Err(format!("{size} processes cannot be divided evenly among {agents} hosts"));
-        }
         if self.exchange == Exchange::Cube && !(size.is_power_of_two() && agents.is_power_of_two()) {
             return Err(format!("a hypercube needs powers of two, not {size} processes on {agents} hosts"));
         }
@@ -136,15 +156,16 @@ impl Scheme {
 
     /// Formula for everything that the scheme sends from the start to the last connection.
     pub fn formula(self, size: u16, agents: u16) -> Traffic {
-        let [n, a, used] = [size, agents, size.min(agents)].map(u64::from);
+        let [n, a] = [size, agents].map(u64::from);
         let [v, t, j, g] = [VALUE_LEN, SECRET_LEN, JOB_LEN, SLOT_LEN].map(|len| len as u64);
         let [bits, agent_bits] = [n, a].map(|number| u64::from(number.ilog2()));
         let [called_back, requested] = [sent(n, t), sum([sent(1, t), sent(1, j)])];
         let (around, none) = (sent(n * (n - 1), (n - 1) * v), [0, 0]);
-        // For each process: a put of all slots, a fence and its answer, as many gets as slots and their answers.
-        let local = |slots| {
-            let gets = [sent(n * slots, g), sent(n * slots, g + v)];
-            sum([sent(n, slots * v), sent(2 * n, 0), sum(gets)])
+        // For each process: a put, a fence and its answer, and `count` gets and their answers.
+        let [put, got] = [self.put_len(size), self.got_len(size)].map(|len| len as u64);
+        let local = |count| {
+            let gets = [sent(n * count, g), sent(n * count, g + got)];
+            sum([sent(n, put), sent(2 * n, 0), sum(gets)])
         };
         match (self.starter, self.exchange) {
             (Starter::Star, Exchange::Whole) => {
@@ -152,9 +173,13 @@ impl Scheme {
             }
             (Starter::Star, Exchange::Reassembled) => [sum([called_back, sent(2 * n, (n - 1) * v)]), none, none, none],
             (Starter::Star, _) => [sum([called_back, sent(2 * n, 2 * v)]), around, none, none],
-            (Starter::Ring, _) => {
-                let gets = if used > 1 { used * a } else { 0 };
-                [requested, around, sum([sent(a, j), sent(2 * a, 0), sent(gets, g), sent(gets, g + v)]), local(2)]
+            (Starter::Ring, exchange) => {
+                let gets = u64::from(self.remote_gets(size, agents)) * a / 2;
+                let hops = sum([sent(a, j), sent(2 * a, 0), sent(gets, g), sent(gets, g + got)]);
+                match exchange {
+                    Exchange::Database => [requested, none, hops, local(n - 1)],
+                    _ => [requested, around, hops, local(2)],
+                }
             }
             (Starter::Cube, _) => {
                 let [messages, headers] = sent(a * agent_bits, 0);
@@ -162,6 +187,14 @@ impl Scheme {
                 [requested, sent(n * bits, n / 2 * v), sum([sent(a - 1, j), spread]), local(bits)]
             }
         }
+    }
+}
+
+/// Whether `size` processes can be divided among `agents`.
+pub fn divides(size: u16, agents: u16) -> Result<(), String> {
+    match size > agents && !size.is_multiple_of(agents) {
+        true => Err(format!("{size} processes cannot be divided evenly among {agents} hosts")),
+        false => Ok(()),
     }
 }
 
@@ -207,7 +240,9 @@ mod tests {
         let fits = |name, size, agents| Scheme::named(name).unwrap().fits(size, agents);
         assert!(fits("hypercube", 128, 16).is_ok() && fits("mpd-bc", 6, 3).is_ok());
         assert!(fits("hypercube", 12, 4).unwrap_err().contains("powers of two"));
-        assert!(fits("original", 10, 4).unwrap_err().contains("evenly") && Scheme::named("mpd").is_err());
+        assert!(
+            divides(10, 4).unwrap_err().contains("evenly") && divides(6, 3).is_ok() && Scheme::named("rsh").is_err()
+        );
         assert_eq!((decode_pair(&encode_pair(3, 512)).unwrap(), decode_pair(&[1]).is_err()), ((3, 512), true));
     }
 
@@ -226,6 +261,11 @@ mod tests {
         assert_eq!(values("ssh-bc"), 4 * n * v + n * (n - 1) * w, "N - 1 messages of W for each process");
         let messages = |traffic: Traffic| traffic.map(|count| count[0]);
         assert_eq!(messages(formula("mpd-bc", 128, 16))[1..3], [128 * 127, 16 + 32 + 2 * 16 * 16]);
+        // Every process asks for W of every other one; eight processes of each agent do not ask other agents.
+        assert_eq!(formula("mpd", 128, 16)[HOPS][0], 16 + 32 + 128 * 120 * 16);
+        let [gets, bytes] = formula("mpd", 128, 16)[LOCAL];
+        let gotten = bytes - gets * h - n * w - 2 * n * (n - 1) * SLOT_LEN as u64;
+        assert_eq!((gets, gotten), (n * (3 + 2 * (n - 1)), n * (n - 1) * w), "N - 1 answers of W for each process");
         // A single agent has no other agent to ask.
         assert_eq!((formula("mpd-bc", 4, 1)[HOPS][0], formula("hypercube", 4, 1)[HOPS]), (3, [0, 0]));
     }

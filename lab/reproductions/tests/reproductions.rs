@@ -14,7 +14,7 @@ use xtask::layout;
 use xtask::programs::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
-const SCHEMES: [&str; 5] = ["original", "ssh-dr", "ssh-bc", "mpd-bc", "hypercube"];
+const SCHEMES: [&str; 6] = ["original", "ssh-dr", "ssh-bc", "mpd", "mpd-bc", "hypercube"];
 
 /// Path of the library that ranks load.
 fn library() -> String {
@@ -30,9 +30,11 @@ fn reproduce(name: &str, words: &str) -> Lines {
     results.lines()
 }
 
-/// Checks that every scheme connects the processes after they were started, and has sent something.
+/// Checks that every scheme and wireup connect the processes after they were started, and that every scheme has sent
+/// something.
 fn expect_s4(lines: &Lines, size: u32) {
     let case = format!("ranks={size},hosts=4");
+    lines.expect(&["wireup", "wireup-session"], &case, &["connected", "exchange-max", "connecting-max"]);
     lines.expect(&SCHEMES, &case, &["connected", "initiated", "exchange-max", "connecting-max", "star-messages"]);
     for scheme in SCHEMES {
         assert!(lines.value(scheme, &case, "initiated") < lines.value(scheme, &case, "connected"));
@@ -47,6 +49,7 @@ fn s4_connects_all_processes_by_every_scheme() {
     let folder = results.0.display();
     let words =
         format!("s4 {hosts} --remote-shell {shell} --shared {folder} --processes 2,4,8 --rounds 1 {}", results.json());
+    let words = format!("{words} --wireup {}", programs::wireup().display());
     Run::tool(PROGRAM, words.split_whitespace()).succeed();
     let lines = results.lines();
     [2, 4, 8].into_iter().for_each(|size| expect_s4(&lines, size));
@@ -55,6 +58,8 @@ fn s4_connects_all_processes_by_every_scheme() {
     let bytes = 4 * (8 + 16) + 4 * (8 + 3 * 6) + 4 * (8 + 12 * 6);
     assert_eq!(lines.value("original", "ranks=4", "star-bytes"), f64::from(bytes));
     assert_eq!(lines.value("original", "ranks=4", "star-messages"), 12.0);
+    // Eight processes of four agents get all values of the six processes of other agents; each time four messages.
+    assert_eq!(lines.value("mpd", "ranks=8", "hops-messages"), f64::from(4 + 2 * 4 + 8 * 6 * 4));
 }
 
 #[test]
@@ -63,6 +68,7 @@ fn s4_uses_real_ssh() {
     let results = Results::of("s4-ssh");
     let folder = results.0.display();
     let words = format!("--hosts n0,n1,n2,n3 --processes 4 --rounds 1 --shared {folder} {}", results.json());
+    let words = format!("{words} --wireup {}", programs::wireup().display());
     machines.shell(&format!("{PROGRAM} s4 {words}")).succeed();
     let lines = results.lines();
     expect_s4(&lines, 4);

@@ -17,6 +17,7 @@ use wireup_wire::ids::AgentId;
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, together};
+use crate::launch::words;
 use crate::leftovers;
 use crate::remote::address_of;
 use crate::samples::{Measures, WARM_UP, rate, seconds};
@@ -58,7 +59,8 @@ pub const COMMAND: Command = Command {
     purpose: "time the links between agents; coll has the same flags",
     intro: "
 p2p: messages there and back between two processes with the links of agents, by every transport, next to a bare TCP
-connection and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport.
+connection and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport;
+wireup-pmix: put, commit and collecting fence of PMIx, whose last values must have arrived, as those of {pmix} of peers.
 ",
     sections: &[
         Section { title: "Jobs", flags: &[NODES, FANOUT, WIREUP, WIREUP_ARG, LIMIT] },
@@ -227,8 +229,11 @@ fn allgathers(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> R
             all.push(by(exchange, Some(transport))?);
         }
     }
+    let ranks = format!("{} {nodes} allgather {}", bench.scratch.program("pmix_exchange").display(), text(steps));
+    let mut argv = bench.wireup_run(nodes, nodes, 1, &format!("--pmi=pmix --modex=full --fanout={fanout}"))?;
+    argv.extend(words(&ranks));
+    all.push(("wireup-pmix".to_owned(), gathered(argv)));
     for (name, command) in bench.line.all(PEER, pair)? {
-        let ranks = format!("{} {nodes} allgather {}", bench.scratch.program("pmix_exchange").display(), text(steps));
         all.push((name, gathered(sh(&command.replace("{steps}", &text(steps)).replace("{pmix}", &ranks)))));
     }
     Ok(all)
@@ -265,7 +270,8 @@ fn once(bench: &Bench, subject: &Subject) -> Result<Vec<(u32, Measures)>, Failur
     if measured.is_empty() {
         return Err(wrong(format!("it reported no time: {}", text.lines().last().unwrap_or("nothing"))));
     }
-    match notes.lines().find(|line| line.contains("through the tree")) {
+    let problem = |line: &&str| line.contains("through the tree") || line.contains("undelivered: ");
+    match notes.lines().chain(text.lines()).find(problem) {
         Some(line) => Err(wrong(line)),
         None => Ok(measured),
     }

@@ -6,6 +6,7 @@ use crate::results::{Lines, Results};
 use wireup_bench::startup::scheme::SCHEMES;
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
+use wireup_e2e::wireup;
 use xtask::layout;
 use xtask::programs::Flavour;
 
@@ -71,6 +72,39 @@ fn p2p_bench_measures_every_transport_and_size() {
 fn coll_bench_measures_every_scheme_and_size() {
     let words = "coll --nodes 5 --fanout 2 --sizes 8,60000 --only tree,ring/tcp,ring/tree,log/tcp,log/tree";
     links("coll", words, &["tree", "ring/tcp", "ring/tree", "log/tcp", "log/tree"], &[8, 60_000]);
+}
+
+#[test]
+fn coll_bench_accepts_only_pmix_fences_that_deliver() {
+    if program(Flavour::Pmix, "exchange").is_none() {
+        return;
+    }
+    links("coll-pmix", "coll --nodes 3 --fanout 2 --sizes 8,2000 --only wireup-pmix", &["wireup-pmix"], &[8, 2000]);
+    // By direct modex no fence carries values, so only a get that asks the other node finds them.
+    let peer = format!("direct={} run --pmi=pmix --modex=direct -n 3 --virtual-nodes=3 {{pmix}}", wireup().display());
+    let words = "coll --nodes 3 --sizes 8 --rounds 1 --iterations-small 2 --only direct";
+    let outcome = bench(words).args(["--peer", &peer]).finish();
+    assert_eq!(outcome.code(), 125, "{outcome}");
+    assert!(outcome.out().contains("has no value by the fence (full modex), and gets the value (direct"), "{outcome}");
+}
+
+#[test]
+fn modex_bench_measures_shmem_init_by_every_transport_and_beside_others() {
+    let Some(oshmem) = program(Flavour::Oshmem, "initfin") else { return };
+    let results = Results::of("modex");
+    let words = "modex --part shmem,fence --nodes 2 --ppn 1 --shmem-nodes 1,2 --ppns 2 --rounds 1";
+    let peer = format!(
+        "other={} run --pmi=pmix -n {{ranks}} --ppn {{ppn}} --virtual-nodes {{nodes}} {{program}}",
+        wireup().display()
+    );
+    let run = bench(&format!("{words} --oshmem {} {}", oshmem.display(), results.json()));
+    run.args(["--peer", &peer]).succeed();
+    let lines = results.lines();
+    lines.expect(&["shmem_init", "other"], "part=shmem,nodes=1,ranks=2", &["join", "join-max"]);
+    let contestants = ["tree, full modex", "tcp, direct modex", "ucx, full modex", "other"];
+    lines.expect(&contestants, "part=shmem,nodes=2,ranks=4", &["join", "join-max"]);
+    let quantities = ["fence-max", "skew", "imbalance-before", "imbalance-after"];
+    lines.expect(&["through the tree"], "part=fence,nodes=2,ranks=2", &quantities);
 }
 
 #[test]
