@@ -82,8 +82,8 @@ typedef struct wu_req wu_req;
  * in this way. (With --instant-on a difference is not noticed, because ranks exchange no addresses.)
  * TCP (the default): a connection and a descriptor for each peer. The end of a process is noticed at once.
  * UDP: the same, but datagrams request and accept a connection before it is made. A peer accepts in its calls of
- * this library, so there is no descriptor for one that computes; if it does not accept within 1.6 s, or datagrams
- * do not reach it, it is connected to nevertheless. Two ranks that need each other at once make one connection.
+ * this library; if it does not within 1.6 s, because it computes or datagrams do not reach it, it is connected to
+ * nevertheless. Two ranks that need each other at once make one connection.
  * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) and one descriptor for all peers; lost
  * datagrams are sent again. The library opens libfabric.so.1 when it is first needed. It takes the best provider;
  * the variable FI_PROVIDER, the same on all ranks, chooses another one. A rank that does not answer never counts as

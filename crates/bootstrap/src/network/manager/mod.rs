@@ -6,9 +6,9 @@
 //!           ══ TCP, to the address that has answered; both ends prove themselves ═══════►
 //! ```
 //!
-//! A rank accepts inside its calls. So the dialler has no socket for a peer that computes, and of two requests that
-//! cross one becomes a connection. The TCP socket listens on the port of the UDP socket: one published address serves
-//! for both. Request and accept decide nothing about who may connect; the handshake on the connection does.
+//! The dialler has no TCP socket before the accept, and of two requests that cross one becomes a connection. The TCP
+//! socket listens on the port of the UDP socket: one published address serves for both. Request and accept decide
+//! nothing about who may connect; the handshake on the connection does.
 //!
 //! If no accept comes, the dialler connects nevertheless: the rank may compute for long, datagrams may be blocked, or
 //! the agents may have to relay the connection.
