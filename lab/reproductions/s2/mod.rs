@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 pub use groups::{COMMAND as GROUPS, run as groups};
+use rank::PHASES;
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
@@ -73,18 +74,6 @@ const MEMORY: &str = "/dev/shm";
 const LIBRARIES: u32 = 20;
 /// Time after which the kernel asks the slow file server again for names that it has looked up, and more.
 const NAMES_EXPIRE: Duration = Duration::from_millis(1_200);
-
-/// The phases of a rank's start, in order, with the names of S2's profile. `launch`: starting the launcher and the
-/// rank, until the rank has joined its job. `ring-exchange`: getting the job's secret and the addresses of the rank's
-/// two neighbours in the ring of all ranks from the PMI server. `create-ring`: building the binomial graph from the
-/// ring. `create-world`: from the server's order to the order of ranks. `create-node`, `create-leader`: the groups of a
-/// node's ranks, and of the first rank of each node. `populate`: which rank is on which node. `address-exchange`,
-/// `connect`: the addresses of all other ranks, and connections to them or, in the column `on-demand`, to those that
-/// the rank sends messages to. `teardown`, after the total: the end of the groups and of the ranks' network.
-const PHASES: [&str; 11] = [
-    "launch", "endpoint-open", "ring-exchange", "create-ring", "create-world", "create-node", "create-leader",
-    "populate", "address-exchange", "connect", "teardown",
-];
 
 /// The columns of the table, each with the phases that it lacks.
 const COLUMNS: [(&str, &[&str]); 5] = [

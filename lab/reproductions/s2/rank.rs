@@ -12,11 +12,21 @@ use wireup_capi::net::now_ns;
 use wireup_os::process::raise_open_files;
 use wireup_wire::pmi::Request;
 
-use super::PHASES;
 use crate::s4::sockets::{self, Half, VALUE_LEN};
 
 /// The first argument of a process that is a rank.
 pub const WORD: &str = "steps-rank";
+/// The phases of a rank's start, in order, with the names of S2's profile. `launch`: starting the launcher and the
+/// rank, until the rank has joined its job. `ring-exchange`: getting the job's secret and the addresses of the rank's
+/// two neighbours in the ring of all ranks from the PMI server. `create-ring`: building the binomial graph from the
+/// ring. `create-world`: from the server's order to the order of ranks. `create-node`, `create-leader`: the groups of a
+/// node's ranks, and of the first rank of each node. `populate`: which rank is on which node. `address-exchange`,
+/// `connect`: the addresses of all other ranks, and connections to them or, in the column `on-demand`, to those that
+/// the rank sends messages to. `teardown`, after the total: the end of the groups and of the ranks' network.
+pub const PHASES: [&str; 11] = [
+    "launch", "endpoint-open", "ring-exchange", "create-ring", "create-world", "create-node", "create-leader",
+    "populate", "address-exchange", "connect", "teardown",
+];
 /// Number of values in one pair: a pair has twelve digits for each value, and at most 1,024 characters.
 const CHUNK: usize = 80;
 /// The tag of the messages for which connections are made on demand.
