@@ -1,6 +1,6 @@
 //! The same job by `wireup run`: its ranks make the same sockets, exchange their addresses by put, fence and gets of
-//! PMI, and connect each to each. By itself `wireup run` starts its agents first; in a session the agents stand, as those
-//! of the scheme MPD do.
+//! PMI, and connect each to each. By itself `wireup run` starts its agents first; in a session the agents stand, as
+//! those of the scheme MPD do.
 //!
 //! The time ends as in the other schemes: when the launcher knows of every process that it is connected. Each rank
 //! prints a line then, and `wireup run` forwards these lines.
