@@ -392,6 +392,8 @@ pub struct SpawnPlan {
     pub limits: Vec<Limit>,
     /// Staged files that the ranks see instead of the originals.
     pub staged: Option<Staged>,
+    /// Files that are read into the page cache while the ranks start, in this order.
+    pub prefetch: Vec<Vec<u8>>,
     /// Modules that are imported once for all ranks.
     pub preload: Option<Preload>,
 }

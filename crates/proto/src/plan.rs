@@ -66,6 +66,8 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         umask: options.process.umask,
         limits: options.process.limits.clone(),
         staged: options.process.staged.clone(),
+        // Nodes that share a machine share its page cache.
+        prefetch: if shares_machine && node_rank > 0 { Vec::new() } else { options.process.prefetch.clone() },
         preload: options.process.preload.clone(),
     }
 }
