@@ -131,9 +131,9 @@ proptest! {
             let is_consecutive = members.is_sorted_by(|one, next| one.1 + 1 == next.1);
             for (place, (_, rank)) in (0..).zip(&*members) {
                 prop_assert_eq!(contexts[*rank as usize], Some(context), "colour {:?}", colour);
-                prop_assert_eq!(bench.ranks.members[*rank as usize].shape(context).unwrap().is_consecutive, is_consecutive);
                 let shape = bench.ranks.members[*rank as usize].shape(context).unwrap();
                 prop_assert_eq!((shape.me, shape.size as usize), (place, members.len()));
+                prop_assert_eq!(shape.is_consecutive, is_consecutive);
                 for (place, peer) in shape.known() {
                     prop_assert_eq!(peer.rank, members[place as usize].1);
                 }
