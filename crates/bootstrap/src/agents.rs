@@ -249,7 +249,7 @@ impl AgentGroups {
         Ok(())
     }
 
-    /// Defines a group that the ranks' network has made of `size` consecutive ranks; `me`: this rank's place among them.
+    /// Defines a group that the ranks' network has made of `size` consecutive ranks; `me`: this rank's place in it.
     pub fn adopt(&mut self, job: &mut Job, context: Context, (me, size): (u32, u32)) -> Result<(), Error> {
         let first = job.rank.checked_sub(me).ok_or(Error::Mismatch)?;
         self.define(job, context, [(first, first + (size - 1))].into())?;

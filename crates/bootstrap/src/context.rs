@@ -282,7 +282,7 @@ impl Context {
         let (true, Done::Group(Some(context))) = (self.has_agent_groups(), done) else { return Ok(()) };
         let Context { worker: Worker { job, lazy_network, .. }, agent_groups, .. } = self;
         let groups = lazy_network.made().map(|network| &network.groups);
-        match groups.filter(|groups| groups.is_consecutive(*context)).and_then(|groups| groups.shape(*context)) {
+        match groups.and_then(|groups| groups.shape(*context)).filter(|shape| shape.is_consecutive) {
             Some(shape) => agent_groups.adopt(job, *context, (shape.me, shape.size)),
             None => Ok(()),
         }

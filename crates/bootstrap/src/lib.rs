@@ -12,8 +12,8 @@
 //!
 //! `context` is a process's view of its job, `worker` makes progress on what was started there; `agents` builds
 //! collectives from allgathers for groups that are `runs` of ranks, `answers` holds the answers that the program has
-//! not collected yet; `network` carries the messages of the peers' engine, and `start` makes it when it is first needed.
-//! `libwireup` is the C interface to this crate.
+//! not collected yet; `network` carries the messages of the peers' engine, and `start` makes it when it is first
+//! needed. `libwireup` is the C interface to this crate.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 #[macro_use]

@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 /// long. Chosen, for a call in each second: longer than answers take on a busy machine.
 const LOOKS_MIN: u32 = 8;
 /// Maximum number of ranks that a question may have passed. A longer way exists only while the members on it build
-/// their graphs: the question is dropped, and asked again later. Chosen: four times what the graph of 2^32 members needs.
+/// their graphs: the question is dropped, and asked again later. Chosen: four times what 2^32 members need.
 const PASSED_MAX: usize = 64;
 
 /// A request or message that waits until the address of a member is known.

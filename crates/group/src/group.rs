@@ -18,8 +18,6 @@ pub struct Group {
     pub made_from: Option<Context>,
     /// Whether place `n` of the group is rank `n` of the job, so that the driver finds the addresses of members itself.
     pub is_known: bool,
-    /// Whether a split has made the group of consecutive ranks of the job, in ascending order.
-    pub is_consecutive: bool,
     /// Ranks of the shape's peers that were reported to the driver, and the shape's number of links at the last report.
     learnt: BTreeSet<u32>,
     learnt_links: usize,
@@ -51,7 +49,6 @@ impl Group {
             failed: None,
             made_from: None,
             is_known: false,
-            is_consecutive: false,
             learnt: BTreeSet::new(),
             learnt_links: 0,
         }

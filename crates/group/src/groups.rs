@@ -56,7 +56,11 @@ impl Groups {
     /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
     pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
         let request = self.out.request();
-        self.build(request, context, Group::new(context, Shape::new(me, size, left, right)));
+        self.add(
+            context,
+            Group::new(context, Shape::new(me, size, left, right)),
+            Some((request, Box::new(Build::default()))),
+        );
         request
     }
 
@@ -107,7 +111,11 @@ impl Groups {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(Begun { context, neighbours: None, .. }) => {
                 let own = &self.out.own;
-                self.build(request, context, Group::new(context, Shape::new(0, 1, own.clone(), own.clone())));
+                self.add(
+                    context,
+                    Group::new(context, Shape::new(0, 1, own.clone(), own.clone())),
+                    Some((request, Box::new(Build::default()))),
+                );
             }
             Ok(Begun { context, neighbours: Some((left, right)), heard }) => {
                 // Another member may have given up the group already, and its message may have arrived.
@@ -148,7 +156,7 @@ impl Groups {
         }
         let mut group = Group::new(context, Shape::new(me, size, left, right));
         group.made_from = Some(of);
-        self.build(request, context, group);
+        self.add(context, group, Some((request, Box::new(Build::default()))));
     }
 
     /// Gives up a group that is being created, and drops its late messages; `false`: no such group is being created.
@@ -219,7 +227,7 @@ impl Groups {
         if self.is_leaving {
             return false;
         }
-        if self.kept_bytes() <= KEPT_BYTES_MAX {
+        if kept_bytes(self) <= KEPT_BYTES_MAX {
             return false;
         }
         let in_groups = self.groups.values().map(|group| group.kept_bytes_of(rank)).sum::<usize>();
@@ -230,18 +238,8 @@ impl Groups {
         !awaited.has(rank) && awaited.unknown.is_empty()
     }
 
-    /// Size of the messages that wait here for a group, a collective or a receive, in bytes.
-    pub fn kept_bytes(&self) -> usize {
-        self.early.bytes() + self.groups.values().map(Group::kept_bytes).sum::<usize>()
-    }
-
     pub fn shape(&self, of: Context) -> Option<&Shape> {
         self.groups.get(&of).map(Group::shape)
-    }
-
-    /// Whether a split has made this group of consecutive ranks of the job, in ascending order.
-    pub fn is_consecutive(&self, of: Context) -> bool {
-        self.groups.get(&of).is_some_and(|group| group.is_consecutive)
     }
 
     /// Removes a group; its requests in progress fail.
@@ -334,22 +332,12 @@ impl Groups {
     /// Records that a rank has left the job in an orderly way: what it has not answered is asked elsewhere.
     pub fn on_left(&mut self, rank: u32) {
         self.out.left.insert(rank);
-        self.go_on_searching(|addresses, graph, sends| addresses.on_left(graph, rank, sends));
+        go_on_searching(self, |addresses, graph, sends| addresses.on_left(graph, rank, sends));
     }
 
     /// Repeats questions for addresses that were not answered for long. The driver calls it about once a second.
     pub fn ask_again(&mut self) {
-        self.go_on_searching(Addresses::ask_again);
-    }
-
-    fn go_on_searching(&mut self, go_on: impl Fn(&mut Addresses, Graph<'_>, &mut Sends)) {
-        for context in self.groups.keys().copied().collect::<Vec<Context>>() {
-            let Some(group) = self.groups.get_mut(&context) else { continue };
-            let mut sends = Sends::default();
-            let (addresses, graph) = group.searching(context, &self.out.left);
-            go_on(addresses, graph, &mut sends);
-            self.carry_out(context, sends, None);
-        }
+        go_on_searching(self, Addresses::ask_again);
     }
 
     pub fn poll(&mut self) -> Option<Output> {
@@ -438,11 +426,6 @@ impl Groups {
         self.take_early(context);
     }
 
-    /// Adds a new group, and builds its graph.
-    fn build(&mut self, request: Request, context: Context, group: Group) {
-        self.add(context, group, Some((request, Box::new(Build::default()))));
-    }
-
     fn take_early(&mut self, context: Context) {
         for (from, bytes) in self.early.take(context) {
             if self.on_message(from, &bytes).is_err() {
@@ -473,9 +456,11 @@ impl Groups {
             (Ok(Outcome::Place(Some(place))), Then::Build) => {
                 let NewPlace { me, size, left, right, first, is_consecutive } = place;
                 let made = derived(context, epoch, first);
-                let mut group = Group::new(made, Shape::new(me, size, left, right));
-                (group.made_from, group.is_consecutive) = (Some(context), is_consecutive);
-                return self.build(request, made, group);
+                let mut shape = Shape::new(me, size, left, right);
+                shape.is_consecutive = is_consecutive;
+                let mut group = Group::new(made, shape);
+                group.made_from = Some(context);
+                return self.add(made, group, Some((request, Box::new(Build::default()))));
             }
             (Ok(_), Then::Build) => Ok(Done::Group(None)),
             (Ok(_), Then::Join) => {
@@ -515,6 +500,21 @@ impl Groups {
             self.end_creation(made, failure);
         }
         self.creations.on_built(context);
+    }
+}
+
+/// Size of the messages that wait at a process for a group, a collective or a receive, in bytes.
+pub fn kept_bytes(groups: &Groups) -> usize {
+    groups.early.bytes() + groups.groups.values().map(Group::kept_bytes).sum::<usize>()
+}
+
+fn go_on_searching(groups: &mut Groups, go_on: impl Fn(&mut Addresses, Graph<'_>, &mut Sends)) {
+    for context in groups.groups.keys().copied().collect::<Vec<Context>>() {
+        let Some(group) = groups.groups.get_mut(&context) else { continue };
+        let mut sends = Sends::default();
+        let (addresses, graph) = group.searching(context, &groups.out.left);
+        go_on(addresses, graph, &mut sends);
+        groups.carry_out(context, sends, None);
     }
 }
 

@@ -4,6 +4,7 @@
 //! at random; a simulation delivers messages in the order of sending, as a network does where all messages take the
 //! same time.
 
+use crate::groups::kept_bytes;
 use crate::{Context, Done, Failure, Groups, Malformed, Output, Peer, Request};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -110,7 +111,7 @@ impl Ranks {
         let taken = self.members[to as usize].on_message(from, &message);
         taken.map_err(|Malformed| Wrong::Refused { by: to, from })?;
         let kept_max = &mut self.traffic[to as usize].kept_max;
-        *kept_max = (*kept_max).max(self.members[to as usize].kept_bytes());
+        *kept_max = (*kept_max).max(kept_bytes(&self.members[to as usize]));
         self.collect_after(to, round)
     }
 

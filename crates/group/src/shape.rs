@@ -37,6 +37,8 @@ impl Link {
 pub struct Shape {
     pub me: u32,
     pub size: u32,
+    /// Whether a split has made the group of consecutive ranks of the job, in ascending order.
+    pub is_consecutive: bool,
     /// Peers on the left: entry `n` is at distance `2^n`.
     left: Vec<Peer>,
     right: Vec<Peer>,
@@ -46,12 +48,12 @@ impl Shape {
     /// The shape of a member that knows only its two neighbours; a group of one has no links.
     pub fn new(me: u32, size: u32, left: Peer, right: Peer) -> Shape {
         let (left, right) = if size > 1 { (vec![left], vec![right]) } else { (Vec::new(), Vec::new()) };
-        Shape { me, size, left, right }
+        Shape { me, size, is_consecutive: false, left, right }
     }
 
     /// The shape of a member that can find every other member by itself; `find` returns the peer at a place.
     pub fn whole(me: u32, size: u32, find: &dyn Fn(u32) -> Peer) -> Shape {
-        let mut shape = Shape { me, size, left: Vec::new(), right: Vec::new() };
+        let mut shape = Shape { me, size, is_consecutive: false, left: Vec::new(), right: Vec::new() };
         for power in 0..shape.powers() {
             let [left, right] = [Link::left(power), Link::right(power)].map(|link| find(shape.place(link)));
             shape.extend(left, right);

@@ -131,9 +131,9 @@ proptest! {
             let is_consecutive = members.is_sorted_by(|one, next| one.1 + 1 == next.1);
             for (place, (_, rank)) in (0..).zip(&*members) {
                 prop_assert_eq!(contexts[*rank as usize], Some(context), "colour {:?}", colour);
-                prop_assert_eq!(bench.ranks.members[*rank as usize].is_consecutive(context), is_consecutive);
                 let shape = bench.ranks.members[*rank as usize].shape(context).unwrap();
                 prop_assert_eq!((shape.me, shape.size as usize), (place, members.len()));
+                prop_assert_eq!(shape.is_consecutive, is_consecutive);
                 for (place, peer) in shape.known() {
                     prop_assert_eq!(peer.rank, members[place as usize].1);
                 }
@@ -456,8 +456,8 @@ fn a_split_tells_its_members_whether_their_ranks_are_consecutive() {
         for (me, result) in (0..).zip(bench.take_results(requests)) {
             let made = group(&result).expect("a group");
             let member = bench.member(me);
-            let is_alone = member.shape(made).is_some_and(|shape| shape.size == 1);
-            assert_eq!(member.is_consecutive(made), is_consecutive || is_alone, "{me}");
+            let shape = member.shape(made).expect("its shape");
+            assert_eq!(shape.is_consecutive, is_consecutive || shape.size == 1, "{me}");
         }
     }
 }
