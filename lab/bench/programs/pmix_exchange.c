@@ -9,13 +9,13 @@
 //
 //   rank size pair_bytes fence_enter fence_leave gets_begin gets_end init_ns first_get_ns begin_ns dataless_enter
 //
-// begin_ns is the beginning of main, init_ns the duration of PMIx_Init, dataless_enter the clock before the two fences. With `direct` the third fence carries no data
-// either. With `spin` each rank keeps a second thread busy from before the gets until after them, so that the ranks
-// compute while others ask for their values.
+// begin_ns is the beginning of main, init_ns the duration of PMIx_Init, dataless_enter the clock before the fences
+// without data. With `direct` the third fence carries no data either. With `spin` each rank keeps a second thread busy
+// from before the gets until after them, so that the ranks compute while others ask for their values.
 //
 // allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, TIMES times; rank 0 prints lines
-//              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns; at the end each rank to which the
-//              last fence has not brought the last value of a rank of another node prints a line "undelivered: .."
+//              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns; at the end each rank to which
+//              the last fence has not brought the last value of a rank of another node prints "undelivered: .."
 //
 // The few PMIx calls are declared by hand after pmix.h of 4.2 (the layout is the same from 3 to 5), from the libpmix
 // that is loaded at run time: PMIx need not be installed where this is compiled.
@@ -93,7 +93,7 @@ static void get_one(uint32_t rank, char *expected, size_t bytes) {
     if (value->type != PMIX_STRING || strcmp(value->data.string, expected) != 0) must("a wrong value", 1);
 }
 
-// What a get of this rank's value brings; NULL: the expected value. `local`: the server of this node must not ask others.
+// What a get of this rank's value brings; NULL: the expected value. `local`: this node's server must not ask others.
 static const char *missing(uint32_t rank, const char *expected, bool local) {
     info_t info = {.key = "pmix.immediate", .value = {.type = PMIX_BOOL, .data.flag = true}};
     proc_t proc = me;

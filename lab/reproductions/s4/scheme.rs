@@ -26,8 +26,8 @@
 //! launch request, G names a value. A request and its answer make one round of the ring of agents, A hops, half of all
 //! such hops by requests. With MPD each of the N(N-1) gets is for all values of another process, and takes a round if
 //! that process belongs to another agent: N(N-p) rounds. In a ring of processes only the first and the last process of
-//! an agent have a neighbour at another agent: 2M rounds, if M > 1. In S4's terms W_N is (N-1)V: per process W_N in, and
-//! W_N² (Original), W_N (DR) or N messages of W_N (BC, MPD) out.
+//! an agent have a neighbour at another agent: 2M rounds, if M > 1. In S4's terms W_N is (N-1)V: per process W_N in,
+//! and W_N² (Original), W_N (DR) or N messages of W_N (BC, MPD) out.
 use std::io;
 use std::ops::Range;
 
