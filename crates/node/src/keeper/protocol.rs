@@ -247,8 +247,8 @@ impl Batch {
             processes: plan.ranks.iter().zip(&sets).map(process).collect(),
             umask: plan.umask,
             limits: plan.limits.clone(),
-            staged: plan.staged.clone(),
-            prefetch: plan.prefetch.clone(),
+            staged: plan.files.staged.clone(),
+            prefetch: plan.files.prefetch.clone(),
             preload: plan.preload.clone(),
         })
     }
@@ -312,8 +312,7 @@ mod tests {
             gpus_per_rank: 0,
             umask: 0o22,
             limits: Vec::new(),
-            staged: None,
-            prefetch: Vec::new(),
+            files: Default::default(),
             preload: None,
         }
     }
