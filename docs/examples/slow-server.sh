@@ -1,11 +1,11 @@
 #!/bin/sh
-# Times starts from a slow file server, with staging and without:
+# Times starts from a slow file server, with staging, with prefetching and without:
 #
 #   slow-server.sh NODES RANKS [FOLDER COMMAND...]
 #
 # FOLDER is served by `wireup-testbed slowfs` (0.2 ms for each operation, one at a time, 500 MB/s) at another path,
 # which stands for {} in COMMAND. Without them: a C program with 20 libraries of 1 MB in 10 folders of LD_LIBRARY_PATH.
-# FLAGS: of all runs (--pmi none), ALSO: of the staged ones. It needs root (FUSE, mounts, empty caches), wireup and
+# FLAGS: of all runs (--pmi none), ALSO: of those with --stage. It needs root (FUSE, mounts, empty caches), wireup and
 # wireup-testbed on PATH, and cc for the C program.
 set -eu
 
@@ -37,6 +37,8 @@ inside() {
     timed "not staged" sh -c "$run $(at "$MOUNT")"
     empty_caches
     also=$(printf '%s' "${ALSO-}" | sed "s|{}|$MOUNT|g")
+    timed "prefetched" sh -c "$run --stage=prefetch $also $(at "$MOUNT")"
+    empty_caches
     timed "staged" sh -c "$run --stage=$WORK/store $also $(at "$MOUNT")"
     empty_caches
     timed "staged, once more" sh -c "$run --stage=$WORK/store $also $(at "$MOUNT")"

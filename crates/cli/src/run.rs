@@ -20,6 +20,7 @@ use crate::words::{self, Setting, Voice};
 use crate::{advise, configuration, linked, out, show};
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
@@ -86,7 +87,8 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
     }
     // Staging and gathering each run a job of their own, which needs a session: one is started for this run.
-    if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
+    let copies = parsed.stage.as_ref().is_some_and(|stage| !stage.prefetch) || !parsed.stage_out.is_empty();
+    if copies && !parsed.dry_run {
         let (session, phase) = OwnSession::for_run(&parsed, &surroundings, process_ns)?;
         return prepare(session.flags_of_run(parsed), process_ns, vec![phase]);
     }
@@ -101,6 +103,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     if !announce(&resolved)? {
         return Ok(0);
     }
+    prefetch(&mut resolved)?;
     Ok(start(resolved, reach, None, process_ns, phases))
 }
 
@@ -151,6 +154,7 @@ fn in_session(
     if let Some(stage) = resolved.flags.stage.take_if(|stage| stage.auto) {
         resolved.flags.stage = chosen(stage, &resolved.job, resolved.flags.verbose)?;
     }
+    prefetch(&mut resolved)?;
     if let Some(stage) = &resolved.flags.stage {
         let look_ns = monotonic_ns();
         let plan = stage::Needed::of_job(stage, &resolved.job)?.plan()?;
@@ -187,6 +191,17 @@ fn chosen(stage: Stage, job: &JobSpec, verbose: bool) -> Result<Option<Stage>, S
     Ok(choice.stages.then_some(Stage { auto: false, ..stage }))
 }
 
+/// `--stage=prefetch`: tells the nodes which files to read.
+fn prefetch(resolved: &mut Resolved) -> Result<(), String> {
+    let Some(stage) = resolved.flags.stage.take_if(|stage| stage.prefetch) else { return Ok(()) };
+    let files = stage::Needed::of_job(&stage, &resolved.job)?.files();
+    if resolved.flags.verbose {
+        out::tell(&format!("each node prefetches {}", words::count(files.len() as u32, "file")));
+    }
+    resolved.job.options.process.prefetch = files.into_iter().map(|file| file.into_os_string().into_vec()).collect();
+    Ok(())
+}
+
 /// Refuses flags that need a person at the terminal.
 fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
     let refused = match () {
@@ -217,12 +232,17 @@ fn announce(resolved: &Resolved) -> Result<bool, String> {
         out::print(&format!("{}{}\n", show::map(resolved), show::choices(resolved).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
-            let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
-            if let Some(choice) = &choice {
-                out::print(&format!("{}\n", choice.line()));
-            }
-            if choice.is_none_or(|choice| choice.stages) {
-                out::print(&stage::listing(&needed.plan()?));
+            if stage.prefetch {
+                let lines = needed.files().into_iter().map(|file| format!("  {}\n", file.display()));
+                out::print(&format!("prefetched on each node:\n{}", lines.collect::<String>()));
+            } else {
+                let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
+                if let Some(choice) = &choice {
+                    out::print(&format!("{}\n", choice.line()));
+                }
+                if choice.is_none_or(|choice| choice.stages) {
+                    out::print(&stage::listing(&needed.plan()?));
+                }
             }
         }
         if !resolved.flags.stage_out.is_empty() {

@@ -141,6 +141,7 @@ mod tests {
             umask: 0,
             limits: Vec::new(),
             staged: None,
+            prefetch: Vec::new(),
             preload: None,
         }
     }

@@ -390,10 +390,18 @@ pub struct SpawnPlan {
     pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
-    /// Staged files that the ranks see instead of the originals.
-    pub staged: Option<Staged>,
+    pub files: FilePlan,
     /// Modules that are imported once for all ranks.
     pub preload: Option<Preload>,
+}
+
+/// What is done about the files that the ranks read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FilePlan {
+    /// Staged files that the ranks see instead of the originals.
+    pub staged: Option<Staged>,
+    /// Files that are read into the page cache while the ranks start, in this order.
+    pub prefetch: Vec<Vec<u8>>,
 }
 
 /// The sockets that each rank inherits.

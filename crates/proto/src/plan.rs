@@ -1,7 +1,7 @@
 //! Derives the processes of one node from the description of a job.
 
 use crate::framework::{self, Place};
-use crate::io::{KernelSession, Program, RankPlan, SocketPlan, SpawnPlan};
+use crate::io::{FilePlan, KernelSession, Program, RankPlan, SocketPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::{AppSpec, Binding, JobSpec};
@@ -65,7 +65,11 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         gpus_per_rank: options.process.gpus_per_rank,
         umask: options.process.umask,
         limits: options.process.limits.clone(),
-        staged: options.process.staged.clone(),
+        files: FilePlan {
+            staged: options.process.staged.clone(),
+            // Nodes that share a machine share its page cache.
+            prefetch: if shares_machine && node_rank > 0 { Vec::new() } else { options.process.prefetch.clone() },
+        },
         preload: options.process.preload.clone(),
     }
 }

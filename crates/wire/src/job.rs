@@ -331,6 +331,8 @@ pub struct ProcessOptions {
     pub gpus_per_rank: u32,
     /// Copies of files, staged to the nodes, that the ranks see in place of the originals.
     pub staged: Option<Staged>,
+    /// Paths of files that each node reads into its page cache, in this order, while the ranks start.
+    pub prefetch: Vec<Vec<u8>>,
     pub preload: Option<Preload>,
 }
 

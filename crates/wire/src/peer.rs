@@ -34,7 +34,7 @@ use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `talk`, `peer`, `job`, `session`,
 /// `modex`, `names`, or of the stream of gathered files.
-pub const PROTOCOL_VERSION: u16 = 38;
+pub const PROTOCOL_VERSION: u16 = 39;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.
@@ -231,6 +231,8 @@ pub enum Lacking {
     Mounts { problem: String },
     /// The modules that should have been imported once for all ranks of the node.
     Preload { problem: String },
+    /// Files in the page cache of the node, which should have read them ahead of its ranks.
+    Prefetch { problem: String },
 }
 
 /// The PMIx library that a node has opened.

@@ -79,6 +79,7 @@ fn job() -> JobSpec {
                     by_library: true,
                     bare: vec![BareFolder { path: b"/nfs".to_vec(), name: b"nfs4".to_vec(), mode: 0o755 }],
                 }),
+                prefetch: vec![b"/nfs/app".to_vec(), b"/nfs/lib.so".to_vec()],
                 preload: Some(Preload {
                     modules: vec!["numpy".into(), "scipy.linalg".into()],
                     limit_ns: 500,

@@ -281,7 +281,8 @@ flag_table! {
     STAGE = Flag { takes: Takes::Attached("HOW"), ..Flag::switch(&["--stage"], "Copy the program and everything it \
         needs to each node first; ranks see the copies instead of the originals. =DIR keeps the copies there (default: \
         in the node's memory, /dev/shm); =require: ranks do not start without them; =auto: only if the files are on a \
-        network file system and there are enough ranks to save time.") }
+        network file system and there are enough ranks to save time; =prefetch: copy nothing; while the ranks start, \
+        each node reads the files into its page cache.") }
         => stage: Option<Stage> = stage;
     STAGE_ALSO = Flag::value(&["--stage-also"], "PATH",
         "Also stage this file, folder or pattern, such as plugins and data that the program opens; implies --stage.")

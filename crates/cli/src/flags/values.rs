@@ -23,6 +23,8 @@ pub struct Stage {
     pub required: bool,
     /// Whether to stage only if that is estimated to be faster than reading the original files.
     pub auto: bool,
+    /// Whether nodes read the original files into their page caches, and nothing is copied.
+    pub prefetch: bool,
     /// Further files to stage: paths and patterns, as typed.
     pub also: Vec<PathBuf>,
     /// Whether nodes that cannot make mounts show the files by a library that is loaded into each process.
@@ -35,6 +37,7 @@ pub enum StageWord {
     Plain,
     Required,
     Auto,
+    Prefetch,
     Folder(PathBuf),
     Also(PathBuf),
     ByLibrary,
@@ -49,6 +52,7 @@ impl Slot<StageWord> for Option<Stage> {
             StageWord::Plain => {}
             StageWord::Required => stage.required = true,
             StageWord::Auto => stage.auto = true,
+            StageWord::Prefetch => stage.prefetch = true,
             StageWord::Folder(folder) => stage.folder = Some(folder),
             StageWord::Also(path) => stage.also.push(path),
             StageWord::ByLibrary => stage.by_library = true,
@@ -62,8 +66,9 @@ pub fn stage(value: &Value) -> Result<StageWord, Error> {
         b"" => Ok(StageWord::Plain),
         b"require" => Ok(StageWord::Required),
         b"auto" => Ok(StageWord::Auto),
+        b"prefetch" => Ok(StageWord::Prefetch),
         [b'/', ..] => value.path().map(StageWord::Folder),
-        _ => Err(value.refused("give an absolute folder, require or auto")),
+        _ => Err(value.refused("give an absolute folder, require, auto or prefetch")),
     }
 }
 

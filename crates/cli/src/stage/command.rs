@@ -48,7 +48,9 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let surroundings = Surroundings::read(|_| false).map_err(|error| error.to_string())?;
     match &*what {
         "up" if rest.is_empty() => Err("wireup stage up: name the files and folders to stage".into()),
-        "up" if stage.auto => Err("wireup stage up: --stage=auto is for wireup run; leave it out".into()),
+        "up" if stage.auto || stage.prefetch => {
+            Err("wireup stage up: --stage=auto and --stage=prefetch are for wireup run; leave them out".into())
+        }
         "up" => {
             let stage = parsed::Stage { also: rest.iter().map(PathBuf::from).collect(), ..stage };
             let inherited = environment::inherited(&surroundings.env, environment::Reached::ThisMachine);

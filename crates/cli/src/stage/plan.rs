@@ -5,13 +5,14 @@ use super::{bytes, digests};
 use crate::flags::parsed::Stage;
 use crate::libraries;
 use crate::out;
+use crate::program::needs::folder::contents;
 use crate::program::needs::need::{LeftOut, Need, NeedKind, Needs, Remark};
 use crate::program::needs::{needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wireup_stage::set::Listings;
+use wireup_stage::set::{Listings, list};
 use wireup_stage::{EntryKind, Set};
 use wireup_wire::job::JobSpec;
 
@@ -36,8 +37,14 @@ impl Needed {
     /// What the programs of the job need.
     ///
     /// # Errors
-    /// The ranks work inside of a folder that would become read-only.
+    /// The ranks work inside of a folder that would become read-only; flags contradict each other.
     pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Needed, String> {
+        let copies = stage.auto || stage.required || stage.by_library || stage.folder.is_some();
+        if stage.prefetch && (copies || stage.room_mib.is_some()) {
+            return Err("--stage=prefetch copies nothing: leave out --stage=auto, =require and =DIR, --stage-library \
+                        and --stage-room"
+                .into());
+        }
         let mut found = BTreeMap::new();
         let (mut left_out, mut remarks, mut listings) = (BTreeMap::new(), Vec::new(), Listings::new());
         for app in &job.apps {
@@ -47,7 +54,7 @@ impl Needed {
             remarks.extend(own.remarks);
             listings.extend(own.listings);
         }
-        let works = job.apps.iter().map(|app| Path::new(OsStr::from_bytes(&app.cwd)));
+        let works = job.apps.iter().filter(|_| !stage.prefetch).map(|app| Path::new(OsStr::from_bytes(&app.cwd)));
         for work in works.map(|work| work.canonicalize().unwrap_or_else(|_| work.to_owned())) {
             if let Some(need) =
                 found.values().find(|need| need.kind == NeedKind::Folder && work.starts_with(&need.path))
@@ -68,6 +75,21 @@ impl Needed {
     /// Whether staging is worth its time.
     pub fn choice(&self, ranks: u32) -> Choice {
         Choice::of(&self.needs.needs, ranks)
+    }
+
+    /// The files that nodes read for `--stage=prefetch`, in this order. Of a folder these are the shared libraries:
+    /// they are read by page faults, and other files in order anyway, if at all.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let libraries = |folder: &Path| match self.needs.listings.get(folder) {
+            Some(listing) => contents(folder, listing, false).libraries,
+            None => contents(folder, &list(folder), false).libraries,
+        };
+        let files = self.needs.needs.iter().flat_map(|need| match need.kind {
+            NeedKind::File => vec![need.path.clone()],
+            NeedKind::Folder => libraries(&need.path),
+            NeedKind::Link => Vec::new(),
+        });
+        files.collect()
     }
 
     pub fn plan(self) -> Result<Plan, String> {

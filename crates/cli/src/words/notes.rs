@@ -145,6 +145,7 @@ impl Notes {
             Lacking::Preload { problem } => {
                 format!("node {host}: --preload is not used, so each rank imports the modules itself: {problem}{more}")
             }
+            Lacking::Prefetch { problem } => format!("node {host}: --stage=prefetch: {problem}{more}"),
             Lacking::Staged { problem } => format!("node {host}: its ranks use the original files: {problem}{more}"),
         }]
     }

@@ -223,6 +223,7 @@ impl Opening {
             umask: UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
             staged: None,
+            prefetch: Vec::new(),
             preload: None,
         }
     }

@@ -231,6 +231,9 @@ impl JobRanks {
             KeeperEvent::Redirected { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Mounts { problem } });
             }
+            KeeperEvent::NotPrefetched { problem } => {
+                turn.push_event(job, JobEvent::RanksLack { what: Lacking::Prefetch { problem } });
+            }
             KeeperEvent::Preloads { modules } => turn.push_event(job, JobEvent::RanksPreload { modules }),
             KeeperEvent::NotPreloaded { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Preload { problem } });

@@ -153,6 +153,7 @@ impl Shells {
             umask: AGENT_UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
             staged: None,
+            prefetch: Vec::new(),
             preload: None,
         }));
         self.errors.insert(shell, Tail::new(ERROR_BYTES_MAX));
@@ -235,6 +236,7 @@ impl Shells {
                 | KeeperEvent::Streams { .. }
                 | KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
+                | KeeperEvent::NotPrefetched { .. }
                 | KeeperEvent::Preloads { .. }
                 | KeeperEvent::NotPreloaded { .. }
                 | KeeperEvent::Swept

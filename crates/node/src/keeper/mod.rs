@@ -43,6 +43,7 @@ mod channel;
 mod directories;
 pub mod forker;
 pub mod leaving;
+mod prefetch;
 mod preload;
 mod processes;
 mod protocol;

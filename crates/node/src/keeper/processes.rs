@@ -11,6 +11,7 @@ mod preloading;
 mod waiting;
 
 use super::channel::Outbox;
+use super::prefetch::Prefetching;
 use super::preload::Report;
 use super::protocol::{Batch, IMPORTER_SLOT, KeeperEvent, ProcessFds, is_server};
 use super::staged::Redirected;
@@ -51,6 +52,7 @@ pub(super) struct Processes {
     preloading: Option<Preloading>,
     /// An importer that was kept from an earlier job.
     kept: Option<Kept>,
+    prefetching: Option<Prefetching>,
 }
 
 /// A process that has been created and not yet reaped.
@@ -88,11 +90,18 @@ impl Processes {
             stops: Stops::default(),
             preloading: None,
             kept: None,
+            prefetching: None,
         })
     }
 
     /// Adds a batch to the queue. The file of each program is searched once for all of its processes.
     pub fn enqueue(&mut self, batch: Batch, redirected: Option<&Redirected>, outbox: &mut Outbox) {
+        if !batch.prefetch.is_empty() {
+            match Prefetching::begin(&batch.prefetch) {
+                Ok(prefetching) => self.prefetching = Some(prefetching),
+                Err(problem) => outbox.push(&KeeperEvent::NotPrefetched { problem }, Vec::new()),
+            }
+        }
         let programs: Vec<_> = batch.programs.iter().map(|program| prepare(program, redirected)).collect();
         let limits = Rc::new(limits_of(&batch.limits));
         let waiting = batch.processes.into_iter().map(|mut process| {
@@ -264,6 +273,10 @@ impl Processes {
         };
         crashes_first(&mut dead);
         self.kept.take_if(|kept| kept.has_ended(&dead));
+        let prefetched = self.prefetching.take_if(|prefetching| dead.iter().any(|(pid, _)| *pid == prefetching.pid));
+        if let Some(problem) = prefetched.and_then(Prefetching::problem) {
+            outbox.push(&KeeperEvent::NotPrefetched { problem }, Vec::new());
+        }
         let importer_end = self.preloading.as_mut().and_then(|preloading| preloading.take_end(&dead));
         // The kernel has cleared the `running` word of each reaped child, so its start is reported here at the latest.
         self.collect_starts(outbox);
@@ -282,6 +295,14 @@ impl Processes {
             outbox.push(&KeeperEvent::Exited { slot, status: status(ended) }, Vec::new());
         }
         are_left
+    }
+
+    /// Ends the process that reads files ahead.
+    pub fn end_prefetch(&self) {
+        if let Some(prefetching) = &self.prefetching {
+            // The process has not been reaped, so the pid is its own.
+            let _ = process::kill(prefetching.pid, SIGKILL);
+        }
     }
 
     /// Sends a signal to one process, or to all ranks. `SIGKILL` for all cancels what has not been started.

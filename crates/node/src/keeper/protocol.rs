@@ -67,6 +67,8 @@ pub struct Batch {
     pub limits: Vec<Limit>,
     /// Staged files that the processes of this batch and of all later batches see instead of the originals.
     pub staged: Option<Staged>,
+    /// Files that a process of its own reads into the page cache, in this order.
+    pub prefetch: Vec<Vec<u8>>,
     /// Modules that are imported once for all processes of this batch, which are ranks.
     pub preload: Option<Preload>,
 }
@@ -178,6 +180,10 @@ pub enum KeeperEvent {
     NotStaged {
         problem: String,
     },
+    /// Some files of [`Batch::prefetch`] could not be read.
+    NotPrefetched {
+        problem: String,
+    },
     /// The modules that are imported once for all ranks, and the place where the names of the modules were found.
     Preloads {
         modules: String,
@@ -241,7 +247,8 @@ impl Batch {
             processes: plan.ranks.iter().zip(&sets).map(process).collect(),
             umask: plan.umask,
             limits: plan.limits.clone(),
-            staged: plan.staged.clone(),
+            staged: plan.files.staged.clone(),
+            prefetch: plan.files.prefetch.clone(),
             preload: plan.preload.clone(),
         })
     }
@@ -305,7 +312,7 @@ mod tests {
             gpus_per_rank: 0,
             umask: 0o22,
             limits: Vec::new(),
-            staged: None,
+            files: Default::default(),
             preload: None,
         }
     }

@@ -325,6 +325,7 @@ impl Serve {
 
     fn on_agent_gone(&mut self) {
         self.leave();
+        self.processes.end_prefetch();
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.restore_terminal) {
             // An error is ignored: the terminal may be gone.
             let _ = terminal.restore(rustix::stdio::stdin());

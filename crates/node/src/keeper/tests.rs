@@ -101,6 +101,7 @@ impl Bench {
             KeeperEvent::Preloads { .. } => panic!("no imports are recorded here"),
             KeeperEvent::NotStaged { problem }
             | KeeperEvent::Redirected { problem }
+            | KeeperEvent::NotPrefetched { problem }
             | KeeperEvent::NotPreloaded { problem } => {
                 panic!("nothing is staged or imported here: {problem}")
             }

@@ -153,8 +153,9 @@ fn options(parent: &JobOptions) -> JobOptions {
     options.stdio = StdioOptions { stdin: StdinTarget::None, stdin_inherit: false, pty: None, ..options.stdio };
     // The user's rankfile places the ranks of the launched job, not those of a spawned one.
     options.binding.slots.clear();
-    // The spawned program may need other Python modules than the launched one.
+    // The spawned program may need other Python modules and other files than the launched one.
     options.process.preload = None;
+    options.process.prefetch.clear();
     // The folders may have changed since the launcher read them at the start of the run.
     options.process.staged.iter_mut().for_each(|staged| staged.bare.clear());
     options

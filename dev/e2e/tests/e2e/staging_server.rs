@@ -1,6 +1,6 @@
 //! Staged files and the file server: which operations ranks and nodes still request from it.
 
-use crate::staging::{mounting, slow};
+use crate::staging::{mounting, noise, slow};
 use crate::staging_by_library::{WITHOUT_RIGHTS, with_libraries};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,8 +9,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use wireup_e2e::folders::Folder;
+use wireup_e2e::machines;
 use wireup_e2e::peers::{mpi4py, program, tool};
 use wireup_e2e::programs::testbed;
+use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run};
 use wireup_testbed::slowfs::{Line, SlowFs};
 use xtask::layout;
@@ -103,8 +105,82 @@ fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
     };
     // 20 libraries are searched for in ten folders, and read; with a job that stages the same again, nothing is read.
     assert!(operations("not staged") > 100, "{outcome}");
+    assert!(operations("prefetched") > 100, "{outcome}");
     assert!(operations("staged") > operations("staged, once more"), "{outcome}");
     assert_eq!(operations("from a local disk"), 0, "{outcome}");
+}
+
+#[test]
+fn each_host_reads_in_order_what_its_ranks_then_find_in_memory() {
+    if !wireup_e2e::may_isolate() || !Path::new("/dev/fuse").exists() {
+        return println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
+    }
+    let folder = Folder::shared("prefetch");
+    folder.folder("mount");
+    for name in ["a", "b", "c", "other"] {
+        folder.write(&format!("source/{name}"), noise(3_000_000));
+    }
+    let Some(slow) = slow(&folder, |_| ()) else { return };
+    // The hosts begin with the mounts of this machine.
+    let Some(machines) = machines::own(2, |_| ()) else { return };
+    let mount = folder.at("mount").display().to_string();
+    let job = |script: &str| {
+        let flags = "--hosts n0,n1 --ppn 1 --pmi none --stdin all --verbose --stage=prefetch --stage-also";
+        let also = format!("{mount}/[a-c]");
+        machines.job(flags).arg(also).sh(script).stdin_open().start_until("ready\n", 2)
+    };
+    let mut running = job(&format!("echo ready; read word; cat {mount}/* | wc -c"));
+    running.await_that("the files are read", |_| {
+        (0..2).all(|host| !machines.ask(host, "cat /proc/[0-9]*/comm 2> /dev/null; :").contains("wireup-prefetch"))
+    });
+    let log = slow.log();
+    let last = |name: &str| log.iter().rposition(|line| line.operation == "read" && line.path == Path::new(name));
+    assert!(
+        last("a").is_some() && last("a") < last("b") && last("b") < last("c") && last("other").is_none(),
+        "{log:?}"
+    );
+    slow.clear();
+    running.write(b"go\n");
+    running.close_stdin();
+    let outcome = running.succeed();
+    outcome.expect_err_line(&["each node prefetches 3 files"]);
+    assert_eq!(outcome.out().matches("12000000\n").count(), 2, "{outcome}");
+    assert_eq!(machines.ask(0, "ls /dev/shm"), "", "nothing is copied");
+    let log = slow.log();
+    let reads: Vec<_> = log.iter().filter(|line| line.operation == "read").collect();
+    assert!(!reads.is_empty() && reads.iter().all(|line| line.path == Path::new("other")), "{reads:?}");
+    // A host that lacks the files says so, and its ranks run.
+    machines.ask(1, &format!("umount {mount}"));
+    let mut running = job("echo ready; read word; true");
+    running.await_that("a note", |running| running.err_text().contains("node n1"));
+    running.close_stdin();
+    let outcome = running.succeed();
+    let lacks = "3 of 3 files could not be read ahead of the ranks, the first";
+    outcome.expect_err_line(&["node n1: --stage=prefetch:", lacks, "/a: No such file or directory"]);
+    // A job ends while its files are still being read.
+    machines
+        .job("--hosts n0 --ppn 1 --pmi none --stage=prefetch --stage-also")
+        .arg(format!("{mount}/*"))
+        .arg("true")
+        .succeed();
+}
+
+#[test]
+fn prefetching_copies_nothing() {
+    let folder = Folder::new("staging");
+    let program = folder.program("bin/program", "echo original; touch bin/new");
+    let job = |flags: &str| Run::job(&format!("-n 1 --pmi none --stage=prefetch {flags}")).cwd(&folder.at("."));
+    // The working directory may be prefetched, since it does not become read-only.
+    job("--stage-also .").arg(&program).succeed().expect_out("original\n");
+    let listed = job("--dry-run").arg(&program).succeed();
+    assert!(listed.out().ends_with(&format!("prefetched on each node:\n  {}\n", program.display())), "{listed}");
+    for flag in ["--stage=auto", "--stage=/tmp", "--stage-room=5", "--stage-library", "--stage=require"] {
+        job(flag).arg(&program).finish().expect_code(125).expect_err_line(&["--stage=prefetch copies nothing"]);
+    }
+    let session = Session::up("--virtual-nodes 2");
+    let told = session.job("-n 2 --pmi none --verbose --stage=prefetch").cwd(&folder.at(".")).arg(&program).succeed();
+    told.expect_err_line(&["each node prefetches 1 file"]);
+    session.down("").expect_code(0);
 }
 
 /// How a job shows the staged files to its ranks.

@@ -14,7 +14,7 @@
 //! opens by names of its own are not found.
 
 mod collector;
-mod folder;
+pub mod folder;
 mod links;
 pub mod need;
 mod python;
