@@ -1,13 +1,16 @@
-"""Measures how long Python jobs take to start, under wireup and under the launchers that users have today.
+"""Measures how long Python jobs take to start, and how long whole applications take, under wireup and under the
+launchers that users have today.
 
 measure.py imports  --ranks 1,16,64 [--hosts 'n[0-3]'] --python VENV/bin/python [--open-mpi VENV/bin/python]
 measure.py imports  --ranks 1,16,64 --modules torch,torch.distributed --python /usr/bin/python3 --mpi VENV/bin
 measure.py torch    --hosts 'n[0-15]' --ppn 4 --python /usr/bin/python3
 measure.py store    --hosts 'n[0-3]' --clients 256,1024 --python /usr/bin/python3
+measure.py applications --hosts 'n[0-3]' --ranks 4,16,64 --programs FOLDER
 
-`torch` and `store`, and `imports` with --hosts, run on the hub of `wireup-testbed run -n N`. Contestants take turns;
---json FILE appends the lines that lab/SCHEMA.md describes, --rounds N says how often (3)."""
+`torch`, `store` and `applications`, and `imports` with --hosts, run on the hub of `wireup-testbed run -n N`.
+Contestants take turns; --json FILE appends the lines that lab/SCHEMA.md describes, --rounds N says how often (3)."""
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -71,11 +74,11 @@ def version():
     return subprocess.run([WIREUP, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
 
 
-def output(words, **more):
+def output(words, cwd=None, **more):
     """The output of a command, or a RuntimeError with its last line."""
     environment = {**os.environ, **more}
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
+        process = subprocess.Popen(words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
         try:
             code = process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -240,6 +243,113 @@ def store(options):
         yield case, [("wireup", lambda count=count: took([], count)), ("torch", lambda count=count: served(count))]
 
 
+def inputs(program, folder, ranks):
+    """Writes what a program of `applications` reads in its working directory; returns its arguments, and its words
+    about a right result. The tests of ScaLAPACK are those of its package, on one grid of all ranks."""
+    rows = 1 << (ranks.bit_length() - 1) // 2
+    columns = ranks // rows
+
+    def write(name, text):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def read(name):
+        with open(os.path.join(HERE, "../../dev/suites/applications", name), encoding="utf-8") as file:
+            return file.read()
+
+    def grid(text, **values):
+        """Replaces the values before these words at the ends of lines."""
+        return re.sub(r"(?m)^.*?(\s+(?:values of )?(\w+))$",
+                      lambda found: f"{values[found[2]]}{found[1]}" if found[2] in values else found[0], text)
+
+    if program == "hpcc":
+        write("hpccinf.txt", grid(read("hpccinf.txt"), Ns=300, Ps=rows, Qs=columns))
+        return [], "\nSuccess=1\n"
+    if program == "lmp":
+        write("melt.in", read("melt.in").replace("run 60", "run 200"))
+        return ["-in", "melt.in", "-log", "none"], f" on {ranks} procs for 200 steps with 2048 atoms\n"
+    with open("/usr/share/scalapack/LU.dat", encoding="utf-8") as file:
+        text = re.sub(r"(?m)^4(\s+number of process)", r"1\1", file.read())
+    write("LU.dat", grid(text, P=rows, Q=columns))
+    return [], " 0 tests completed and failed"
+
+
+def copies(folder):
+    """Copies the programs and the libraries that they need, but not the C library, unless the folder exists."""
+    if os.path.exists(f"{folder}/bin"):
+        return
+    os.makedirs(f"{folder}/bin")
+    os.makedirs(f"{folder}/lib")
+    for program in ["/usr/bin/hpcc", "/usr/bin/lmp", "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdlu"]:
+        shutil.copy(program, f"{folder}/bin")
+        for library in re.findall(r"=> (/\S+)", output(["ldd", program])):
+            if not re.match(r"lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+)\.so", os.path.basename(library)):
+                shutil.copy(library, f"{folder}/lib")
+
+
+@contextlib.contextmanager
+def session(hosts):
+    output([WIREUP, "up", "measure", "--hosts", hosts])
+    try:
+        yield
+    finally:
+        output([WIREUP, "down", "measure"])
+
+
+def applications(options):
+    """Whole jobs of Open MPI programs, from before the launcher is started until it has ended."""
+    programs = os.path.abspath(options.programs)
+    copies(programs)
+    hosts = host_names(options.hosts)
+
+    def operations():
+        """The lines in the log of the slow file server."""
+        if not options.log:
+            return 0
+        with open(options.log, "rb") as log:
+            return sum(1 for _ in log)
+
+    def timed(launcher, program, ranks):
+        def measure():
+            with in_target() as folder:
+                arguments, right = inputs(program, folder, ranks)
+                variables = ["-x", f"LD_LIBRARY_PATH={programs}/lib", "-x", "OMP_NUM_THREADS=1"]
+                words = [*launcher, *variables, f"{programs}/bin/{program}", *arguments]
+                before, began = operations(), time.monotonic()
+                text = output(words, folder, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                              OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_btl_tcp_if_include="10.77.0.0/16")
+                took = time.monotonic() - began
+                asked = operations() - before
+                if program == "hpcc":
+                    with open(os.path.join(folder, "hpccoutf.txt"), encoding="utf-8") as file:
+                        text = file.read()
+                if right not in text:
+                    raise RuntimeError(f"no {right.strip()!r}: {text[-200:]}")
+                yield "wall", "s", took
+                if options.log:
+                    yield "operations at the server", "count", asked
+        return measure
+
+    for ranks in map(int, options.ranks.split(",")):
+        ppn = ranks // len(hosts)
+        launchers = []
+        for modex in ["full", "direct"]:
+            for where, flags in [("", ["--hosts", options.hosts]), (", session", ["--session", "measure"])]:
+                for how, stage in [("", []), (", staged", ["--stage"]), (", prefetched", ["--stage=prefetch"])]:
+                    launchers.append((f"wireup, {modex} modex{where}{how}",
+                                      [WIREUP, "run", *flags, "--ppn", str(ppn), "--modex", modex, *stage]))
+            direct = ["--mca", "pmix_base_collect_data", "0", "--mca", "pmix_base_async_modex", "1"]
+            slots = ",".join(f"{host}:{ppn}" for host in hosts)
+            launchers.append((f"mpirun, {modex} modex",
+                              ["mpirun.openmpi", "--host", slots, "--oversubscribe", "--bind-to", "none",
+                               "--mca", "plm_rsh_agent", "ssh", "--mca", "plm_rsh_no_tree_spawn", "1",
+                               *(direct if modex == "direct" else [])]))
+        with session(options.hosts):
+            for program in ["lmp", "xdlu", "hpcc"]:
+                case = {"program": program, "ranks": ranks, "nodes": len(hosts), "files": options.files}
+                yield case, [(name, timed(words, program, ranks)) for name, words in launchers]
+
+
 def in_target():
     """A folder that all hosts share."""
     return tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.dirname(HERE)) + "/target")
@@ -251,11 +361,13 @@ def host_names(hosts):
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("what", choices=["imports", "torch", "store"])
-parser.add_argument("--python", required=True)
+parser.add_argument("what", choices=["imports", "torch", "store", "applications"])
+parser.add_argument("--python", default=sys.executable)
+parser.add_argument("--programs", help="folder of the applications; it is filled if it is empty")
 parser.add_argument("--open-mpi")
 parser.add_argument("--modules", help="import these, without MPI")
 parser.add_argument("--mpi", help="folder of mpiexec (default: that of --python)")
+parser.add_argument("--log", help="log of the slow file server, `wireup-testbed slowfs`, that has the applications")
 parser.add_argument("--ranks", default="1,16,64")
 parser.add_argument("--clients", default="256,1024")
 parser.add_argument("--hosts")
@@ -268,6 +380,8 @@ parser.add_argument("--json")
 parser.add_argument("--wireup", default=os.path.join(HERE, "../../target/release/wireup"))
 OPTIONS = parser.parse_args()
 WIREUP = os.path.abspath(OPTIONS.wireup)
-RESULTS = Results(f"python-{OPTIONS.what}", OPTIONS.json, sys.argv[1:])
-rounds(RESULTS, OPTIONS, {"imports": imports, "torch": torch, "store": store}[OPTIONS.what](OPTIONS))
+BENCHMARK = "applications" if OPTIONS.what == "applications" else f"python-{OPTIONS.what}"
+RESULTS = Results(BENCHMARK, OPTIONS.json, sys.argv[1:])
+CASES = {"imports": imports, "torch": torch, "store": store, "applications": applications}
+rounds(RESULTS, OPTIONS, CASES[OPTIONS.what](OPTIONS))
 RESULTS.finish()
