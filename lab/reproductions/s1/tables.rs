@@ -213,7 +213,7 @@ mod tests {
         let measures = phases(&all).unwrap();
         let names = ["enter", "gather", "broadcast", "processing"];
         assert_eq!(names.map(|name| value_of(&measures, name).unwrap()), [4.0, 2.0, 2.0, 2.0]);
-        assert!(phases(&[node([1.0, 3.0], 4.0, 2.0, 5.0)]).is_err());
+        assert!(phases(&[node([1.0, 3.0], 4.0, 6.0, 5.0)]).is_err());
     }
 
     #[test]
