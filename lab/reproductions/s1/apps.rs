@@ -5,8 +5,8 @@
 //! `Fence` a job takes exchange + setup + kernel; with `Iallgather` the exchange goes on during the setup phase and the
 //! part of the kernel before its first message, which saves the shorter of the two.
 //!
-//! An unmodified MPI program has the setup phase at the end of `MPI_Init`, by `programs/mpi_shim.c`. It takes turns with
-//! strict fences and with lazy ones, which return at once and let the first get wait.
+//! An unmodified MPI program has the setup phase at the end of `MPI_Init`, by `programs/mpi_shim.c`. It takes turns
+//! with strict fences and with lazy ones, which return at once and let the first get wait.
 use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;
@@ -82,8 +82,8 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Times an MPI program with each kind of fence. The setup phases are fractions of what an `MPI_Init` with strict fences
-/// waits for the PMI server.
+/// Times an MPI program with each kind of fence. The setup phases are fractions of what an `MPI_Init` with strict
+/// fences waits for the PMI server.
 fn mpi(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
     let Some(program) = mpi_program(bench)? else { return Ok(()) };
     let mut turns = Vec::new();

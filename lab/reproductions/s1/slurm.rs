@@ -1,9 +1,10 @@
 //! The fence of Slurm 2.6 and the allgather that S1 put into it, as S1 describes them: the baseline of its tables I and
 //! II, in real processes.
 //!
-//! A tree of processes: *srun* at its root, and for each node a *slurmd*, which starts the node's ranks and speaks PMI-2
-//! with them. A fence moves `bytes(put)` for each put: up, each process adding what its ranks and its children have
-//! given; and all of them down again. Then every slurmd puts all pairs into a table of its own and answers its ranks.
+//! A tree of processes: *srun* at its root, and for each node a *slurmd*, which starts the node's ranks and speaks
+//! PMI-2 with them. A fence moves the bytes below for each put: up, each process adding what its ranks and its children
+//! have given; and all of them down again. Then every slurmd puts all pairs into a table of its own and answers its
+//! ranks.
 //!
 //! ```text
 //!   fence       length (4), key, length (4), value     a hash table of keys      S1 figure 6: 35 bytes for 9 and 18
