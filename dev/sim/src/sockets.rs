@@ -98,14 +98,14 @@ pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
     is_cut.then(|| bytes.split_to(cx.rng.between(1, bytes.len() as u64 - 1) as usize))
 }
 
-impl Proc {
-    /// The time at which the rank has read an answer that was sent at `sent`.
-    pub fn reads(&mut self, cx: &mut Cx, sent: Instant) -> Instant {
-        let (host, slept) = (self.socket.host, self.progress.is_in_collective());
-        let cold_ns = cx.begins_turn(host, &mut self.socket.last_turn);
-        cx.work(host, sent, |costs| cold_ns + costs.request_ns + if slept { costs.wake_ns } else { 0 })
-    }
+/// The time at which a rank has read an answer that was sent at `sent`.
+pub fn reads(proc: &mut Proc, cx: &mut Cx, sent: Instant) -> Instant {
+    let (host, slept) = (proc.socket.host, proc.progress.is_in_collective());
+    let cold_ns = cx.begins_turn(host, &mut proc.socket.last_turn);
+    cx.work(host, sent, |costs| cold_ns + costs.request_ns + if slept { costs.wake_ns } else { 0 })
+}
 
+impl Proc {
     /// The agent reads from the socket; `None`: there is nothing to report to the agent.
     pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
         if !self.start_is_known {
@@ -148,7 +148,7 @@ impl Jobs {
             return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
-        let read = proc.reads(cx, sent);
+        let read = reads(proc, cx, sent);
         if proc.is_own()
             && let Some(piece) = cut(cx, &mut bytes)
         {

@@ -134,8 +134,8 @@ const COMPARE_ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Time each job N ti
 const HOSTS: Flag = Flag::value(
     &["--hosts"],
     "LIST",
-    "Start the jobs by ssh on these hosts, which --machine describes but for the cost of ssh: a job on a few of the hosts \
-     tells that (default: on virtual nodes of this machine).",
+    "Start the jobs by ssh on these hosts, which --machine describes but for the cost of ssh: a job on a few of the \
+     hosts tells that (default: on virtual nodes of this machine).",
 );
 const COMPARE: Command = Command {
     name: "simulate compare",
