@@ -19,7 +19,7 @@ use crate::flags::{DRY_RUN, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, W
 use crate::leftovers::{self, Interrupt};
 use crate::programs::Scratch;
 use crate::progress::{self, of_cases, of_rounds};
-use crate::samples::{Machine, Measures, Samples, WARM_UP, count, describe, distinct};
+use crate::samples::{Machine, Measures, Samples, WARM_UP, count, describe, distinct, print};
 
 /// Maximum number of rounds in a row in which a contestant may fail: further rounds would probably only run into their
 /// time limit.
@@ -109,7 +109,7 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: 
     let (bench, run) = match prepare(program, benchmarks, words) {
         Ok(Ok(prepared)) => prepared,
         Ok(Err(help)) => {
-            print!("{help}");
+            print(&help);
             return 0;
         }
         Err(problem) => return failed(problem),
@@ -167,7 +167,7 @@ fn prepare(
     });
     let lines = lines.transpose().map_err(|error| wrong(format!("{}: {error}", JSON.name())))?;
     let samples = RefCell::new(Samples::create(name, &shown, &machine, lines));
-    println!("{}", machine.describe());
+    print(&format!("{}\n", machine.describe()));
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
     let bench = Bench {
         name,
@@ -259,7 +259,7 @@ impl Bench {
     /// Prints a line about the current measurement.
     pub fn print(&self, line: &str) {
         progress::hide();
-        println!("{line}");
+        print(&format!("{line}\n"));
     }
 
     /// Shows a case, number `number` of `count`, while it is measured. Turns of this case show their rounds after it.
@@ -277,7 +277,7 @@ impl Bench {
     pub fn lists<T>(&self, turns: &[Turn<T>]) -> bool {
         if self.is_dry {
             turns.iter().for_each(|turn| {
-                println!("{}: {}; {} rounds", turn.contestant, describe(&turn.case), turn.rounds);
+                print(&format!("{}: {}; {} rounds\n", turn.contestant, describe(&turn.case), turn.rounds));
             });
         }
         self.is_dry

@@ -15,6 +15,12 @@ use serde_json::{Value, json};
 
 use crate::command::Failure;
 
+/// Writes to standard output. When its reader has gone, as `head` does, the measurement goes on, and its lines are still
+/// written to the file of `--json`.
+pub fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
 /// Increased when a reader of older lines would misread newer ones.
 const SCHEMA: u32 = 1;
 /// Number of the warm-up round, whose values are not used; only its failures are recorded.
@@ -222,7 +228,7 @@ impl Samples {
 
     /// Prints that a contestant is not available on this machine, and the reason.
     pub fn absent(&mut self, contestant: &str, why: &str) {
-        println!("missing: {contestant}: {why}");
+        print(&format!("missing: {contestant}: {why}\n"));
         self.write(&json!({ "record": "absent", "contestant": contestant, "why": why }));
     }
 
@@ -237,7 +243,7 @@ impl Samples {
     /// Prints the values that have been added since the last call: for each case its contestants with their medians,
     /// and the ratio to the first contestant that has the quantity.
     pub fn show(&mut self) {
-        print!("{}", text(&self.rows[self.shown.0..], &self.failures[self.shown.1..]));
+        print(&text(&self.rows[self.shown.0..], &self.failures[self.shown.1..]));
         self.shown = (self.rows.len(), self.failures.len());
     }
 }

@@ -17,7 +17,7 @@ use wireup_flags::{Command, Error, Flag, Section, Value};
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::Failure;
 use crate::flags::{self, JSON, LIMIT, NO_WORDS, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, pair, together};
-use crate::samples::{WARM_UP, seconds};
+use crate::samples::{WARM_UP, print, seconds};
 pub use case::Case;
 use case::{Ranks, Remote};
 pub use launcher::{Kind, Launcher, words};
@@ -163,7 +163,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let up_args = line.all(UP_ARG, Value::text)?;
     let launchers = launchers(wireup, bench)?;
     for launcher in launchers.iter().filter(|launcher| !launcher.path.as_os_str().is_empty()) {
-        println!("{}: {} {}", launcher.name, launcher.path.display(), launcher.version);
+        print(&format!("{}: {} {}\n", launcher.name, launcher.path.display(), launcher.version));
     }
     let default = || std::path::absolute(DEFAULT_MPI_PROGRAM).ok().filter(|path| path.exists());
     let mpi_program = line.last(MPI_PROGRAM, Value::path)?.or_else(default);

@@ -21,7 +21,7 @@ use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, parts, together};
 use crate::remote::{Remotes, random};
-use crate::samples::{Measures, rate, seconds};
+use crate::samples::{Measures, print, rate, seconds};
 use session::{LIMIT_S, SESSIONS, Session, ask};
 use tree::{KINDS, MEMORY, Tree};
 
@@ -104,7 +104,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         return Ok(());
     }
     let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
-    println!("wireup: {}", wireup.display());
+    print(&format!("wireup: {}\n", wireup.display()));
     let name = format!("wireup-bench-{}", hex::encode(random::<16>()?));
     let mut hosts = Remotes::start(bench, &format!("{} {name}", host::WORD))?;
     let stores = Path::new(host::MEMORY).join(name);
@@ -115,7 +115,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         tree.map_err(|error| wrong(format!("tree {kind}: {error}")))
     };
     let trees: Vec<Tree> = kinds.iter().map(make).collect::<Result<_, _>>()?;
-    trees.iter().for_each(|tree| println!("{}: {} files, {} bytes", tree.kind, tree.files, tree.bytes));
+    trees.iter().for_each(|tree| print(&format!("{}: {} files, {} bytes\n", tree.kind, tree.files, tree.bytes)));
     let mut sessions = Vec::new();
     for contestant in SESSIONS {
         sessions.push((contestant, Session::begin(contestant, &wireup, &shell, &stores, bench, &mut hosts)?));

@@ -29,3 +29,15 @@ fn a_pipe_gets_no_progress() {
     assert!(stdout.contains("\nprogram sleep\n"), "{stdout} {stderr}");
     assert!(!format!("{stdout}{stderr}").contains("round 1 of"), "{stdout} {stderr}");
 }
+
+/// A reader that has gone, as `head` does, does not end a measurement.
+#[test]
+fn a_measurement_goes_on_without_a_reader() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = std::process::Command::new(super::BENCH);
+    command.args(["exchange", "--ranks", "2", "--dry-run", "--wireup"]).arg(wireup_e2e::wireup());
+    let ran = command.stdout(writer).stderr(std::process::Stdio::piped()).output().expect("the program runs");
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && !err.contains("panicked"), "{err}");
+}
