@@ -145,7 +145,7 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--rank-ports 9-8 ./a"), "--rank-ports 9-8: give two port numbers, such as 20000-20999");
     assert_eq!(refused("--stage-out a ./a"), "--stage-out a: write 'PATTERN=>FOLDER', in quotes");
     assert_eq!(refused("--stage-library=x ./a"), "--stage-library takes no value, remove \"=x\"");
-    assert_eq!(refused("--stage=here ./a"), "--stage here: give an absolute folder, require or auto");
+    assert_eq!(refused("--stage=here ./a"), "--stage here: give an absolute folder, require, auto or prefetch");
     assert_eq!(refused("-n 4"), "no program to run; try: wireup run -n 4 ./app");
     assert_eq!(refused(""), "no program to run; try: wireup run -n 4 ./app");
     assert!(refused("-n 1 ./a : -n 2").starts_with("program 2 of the command line is missing"));
