@@ -77,8 +77,6 @@ struct Work {
     arrived: VecDeque<Input>,
     /// Whether an `AgentReads` or `AgentTurn` event is due: the agent is about to read inputs, or is handling them.
     is_busy: bool,
-    /// The number of turns on the machine at the agent's last turn.
-    last_turn: u64,
     /// Time at which the agent has finished sending all that it has queued so far.
     sent_at: Instant,
     /// Time at which the agent has finished starting all remote shells that it was asked to start so far.
@@ -320,7 +318,7 @@ impl Agents {
     pub fn on_reads(&mut self, cx: &mut Cx, agent: u32) {
         let host = self[agent].host;
         let inputs = std::mem::take(&mut self[agent].work.arrived);
-        let cold_ns = cx.begins_turn(host, &mut self[agent].work.last_turn);
+        let cold_ns = cx.begins_turn(host);
         let of_inputs = |costs: &Costs| inputs.iter().map(|input| costs.of_input(input)).sum::<u64>();
         let handled = cx.work(host, cx.clock.now(), |costs| cold_ns + of_inputs(costs));
         for input in inputs {

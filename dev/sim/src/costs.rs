@@ -14,12 +14,12 @@ use wireup_proto::io::Input;
 pub struct Shared {
     /// Number of hosts on a machine, which share its processors.
     pub hosts: u32,
-    /// Extra processor time of a turn of an agent or a rank (ns) for each turn of another process of its machine since
-    /// its previous turn, counted up to [`TURNS_MAX`]: their memory has evicted its own from the processor caches.
+    /// Extra processor time of an agent's turn (ns) for each turn of other agents of its machine since its previous
+    /// turn, counted up to [`TURNS_MAX`]: their memory has evicted the agent's from the processor caches.
     pub cold_ns: u64,
 }
 
-/// Number of other processes' turns that evict all of a process's memory from the processor caches. Chosen: in a
+/// Number of other agents' turns that evict all of an agent's memory from the processor caches. Chosen: in a
 /// measurement on two processors, the processor time of a fence grew until 64 agents shared them.
 const TURNS_MAX: u64 = 64;
 
@@ -101,8 +101,10 @@ pub struct Machines {
     free_at: Vec<Vec<Instant>>,
     /// For each host, the time at which its network card becomes free.
     cards: Vec<Instant>,
-    /// For each machine, the number of turns that its agents and ranks have had.
+    /// For each machine, the number of turns that its agents have had.
     turns: Vec<u64>,
+    /// For each host, the value of `turns` of its machine after the last turn of the host's agent.
+    last_turns: Vec<u64>,
 }
 
 impl Machines {
@@ -112,7 +114,8 @@ impl Machines {
         let hosts = spec.agents_max();
         let machines = hosts.div_ceil(costs.shared.hosts) as usize;
         let free_at = vec![vec![Instant(0); costs.cores.max(1) as usize]; machines];
-        Some(Machines { costs, free_at, cards: vec![Instant(0); hosts as usize], turns: vec![0; machines] })
+        let (cards, last_turns) = (vec![Instant(0); hosts as usize], vec![0; hosts as usize]);
+        Some(Machines { costs, free_at, cards, turns: vec![0; machines], last_turns })
     }
 
     /// Sends a frame of `bytes` through the network card of a host, from `at` or later; returns when it is sent.
@@ -130,11 +133,10 @@ impl Machines {
         *first
     }
 
-    /// Begins a turn of an agent or a rank of a host; returns its extra cost (ns) after turns of other processes on the
-    /// machine. `last`: the number of turns on the machine when the process had its last turn.
-    pub fn begins_turn(&mut self, host: u32, last: &mut u64) -> u64 {
+    /// Begins a turn of a host's agent; returns its extra cost (ns) after turns of other agents on the machine.
+    pub fn begins_turn(&mut self, host: u32) -> u64 {
         let machine = self.machine_of(host);
-        let turns = &mut self.turns[machine];
+        let (turns, last) = (&mut self.turns[machine], &mut self.last_turns[host as usize]);
         let others = *turns - *last;
         *turns += 1;
         *last = *turns;
@@ -186,16 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_costs_more_after_turns_of_others() {
+    fn an_agents_turn_costs_more_after_turns_of_others() {
         let shared = Shared { hosts: 100, cold_ns: 3 };
         let mut machines = Machines::new(&world(Some(Costs { shared, ..costs(1, 1) }))).expect("there are costs");
-        let mut last = [0; 4];
-        let turns = [0, 0, 1, 2, 0, 1].map(|host| machines.begins_turn(host, &mut last[host as usize]));
+        let turns = [0, 0, 1, 2, 0, 1].map(|host| machines.begins_turn(host));
         assert_eq!(turns, [0, 0, 6, 9, 6, 6]);
         for _ in 0..100 {
-            machines.begins_turn(3, &mut last[3]);
+            machines.begins_turn(3);
         }
-        assert_eq!(machines.begins_turn(2, &mut last[2]), 3 * TURNS_MAX);
+        assert_eq!(machines.begins_turn(2), 3 * TURNS_MAX);
     }
 
     #[test]

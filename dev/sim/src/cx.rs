@@ -89,10 +89,9 @@ impl Cx {
         }
     }
 
-    /// Begins a turn of an agent or a rank of a host; returns its extra cost (ns) after turns of other processes on the
-    /// machine. `last`: the number of turns on the machine when the process had its last turn.
-    pub fn begins_turn(&mut self, host: u32, last: &mut u64) -> u64 {
-        self.machines.as_mut().map_or(0, |machines| machines.begins_turn(host, last))
+    /// Begins a turn of a host's agent; returns its extra cost (ns) after turns of other agents on the machine.
+    pub fn begins_turn(&mut self, host: u32) -> u64 {
+        self.machines.as_mut().map_or(0, |machines| machines.begins_turn(host))
     }
 
     /// The progress of the run so far.

@@ -22,8 +22,6 @@ pub struct Socket {
     from_agent: Fifo<FromAgent>,
     /// Whether each end of the PMI socket is open: the rank's end, then the agent's.
     pub open: [bool; 2],
-    /// The number of turns on the machine at the rank's last turn.
-    last_turn: u64,
     /// The connection to the job's store, once the rank has made one.
     pub store: Option<Box<StoreLink>>,
 }
@@ -98,13 +96,6 @@ pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
     is_cut.then(|| bytes.split_to(cx.rng.between(1, bytes.len() as u64 - 1) as usize))
 }
 
-/// The time at which a rank has read an answer that was sent at `sent`.
-pub fn reads(proc: &mut Proc, cx: &mut Cx, sent: Instant) -> Instant {
-    let (host, slept) = (proc.socket.host, proc.progress.is_in_collective());
-    let cold_ns = cx.begins_turn(host, &mut proc.socket.last_turn);
-    cx.work(host, sent, |costs| cold_ns + costs.request_ns + if slept { costs.wake_ns } else { 0 })
-}
-
 impl Proc {
     /// The agent reads from the socket; `None`: there is nothing to report to the agent.
     pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
@@ -148,7 +139,8 @@ impl Jobs {
             return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
-        let read = reads(proc, cx, sent);
+        let slept = proc.progress.is_in_collective();
+        let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
         if proc.is_own()
             && let Some(piece) = cut(cx, &mut bytes)
         {

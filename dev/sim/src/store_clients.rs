@@ -5,7 +5,7 @@ use crate::clock::Fifo;
 use crate::cx::Cx;
 use crate::jobs::{Job, Jobs, Node};
 use crate::ranks::{Doing, Proc};
-use crate::sockets::{cut, reads};
+use crate::sockets::cut;
 use crate::workload::{self, Step};
 use bytes::Bytes;
 use wireup_proto::Instant;
@@ -144,7 +144,8 @@ pub fn on_store_act(
     let StoreAct::Write(bytes) = act else { return Err(format!("does {act:?} with a client that does no wrong")) };
     let id = jobs.nodes[node as usize].ranks[client as usize];
     let proc = &mut jobs.procs[id as usize];
-    let (read, is_running) = (reads(proc, cx, sent), proc.is_running());
+    let (slept, is_running) = (proc.progress.is_in_collective(), proc.is_running());
+    let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
     let delay_ns = read - cx.clock.now() + cx.draw(cx.spec.timing.client);
     if let Some(link) = proc.socket.store.as_mut().filter(|_| is_running) {
         link.from_agent.push(&mut cx.clock, delay_ns, bytes, Event::StoreReply(id));

@@ -34,7 +34,11 @@ struct Group {
     by: &'static str,
 }
 
-const GROUPS: [Group; 8] = [
+/// From this number of nodes on, an agent that gets its turn no longer finds its memory in the processor's caches.
+const MANY_NODES: u32 = 16;
+
+/// The groups that are fitted first, to all jobs but the exchanges of [`MANY_NODES`] nodes and more.
+const GROUPS: [Group; 7] = [
     Group { keys: &["launcher_ns"], by: "jobs of /bin/true" },
     Group {
         keys: &["costs.shell_ns", "costs.agent_ns", "costs.handshake_ns"],
@@ -45,8 +49,9 @@ const GROUPS: [Group; 8] = [
     Group { keys: &["costs.wake_ns"], by: "fences" },
     Group { keys: &["costs.input_ns", "costs.frame_ns"], by: "gets, and fences of 32 bytes" },
     Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
-    Group { keys: &["shared.cold_ns"], by: "fences of many nodes and ranks" },
 ];
+/// The group that is fitted afterwards, to the exchanges of [`MANY_NODES`] nodes and more.
+const COLD: [Group; 1] = [Group { keys: &["shared.cold_ns"], by: "fences of many nodes" }];
 
 /// All cases; those of one kind are in the order of their sizes. Every second case is used for the fit.
 fn cases() -> Vec<Case> {
@@ -54,7 +59,7 @@ fn cases() -> Vec<Case> {
         sizes.iter().map(|&(nodes, ppn)| Case { timed, nodes, ppn }).collect()
     };
     let exchanges = [(1, 8), (1, 16), (2, 8), (1, 32), (4, 8), (8, 8)];
-    let fences = [(1, 8), (1, 16), (4, 8), (1, 32), (1, 64), (8, 8), (16, 8), (16, 4), (64, 4), (16, 16)];
+    let fences = [(1, 8), (1, 16), (2, 8), (1, 32), (4, 8), (8, 8), (16, 4), (4, 16), (64, 4), (16, 16)];
     [
         sizes(Timed::Job, &[(1, 1), (1, 8), (2, 4), (1, 32), (4, 4), (8, 2), (1, 64), (16, 2), (8, 8), (16, 8)]),
         sizes(Timed::Fence(32), &fences),
@@ -83,12 +88,24 @@ fn misfit(machine: &Machine, measured: &[Measured]) -> f64 {
 /// directions; the factor becomes smaller when no change improves the fit any more. `goes_on` receives the misfit so
 /// far before each try, and ends the fit by returning `false`.
 fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> bool) -> Machine {
+    let (many, few): (Vec<Measured>, Vec<Measured>) =
+        measured.iter().partition(|one| one.case.nodes >= MANY_NODES && one.case.timed != Timed::Job);
+    let machine = fit_groups(&GROUPS, machine, &few, &mut goes_on);
+    fit_groups(&COLD, machine, &many, &mut |_| true)
+}
+
+fn fit_groups(
+    groups: &[Group],
+    machine: Machine,
+    measured: &[Measured],
+    goes_on: &mut impl FnMut(f64) -> bool,
+) -> Machine {
     let mut best = (misfit(&machine, measured), machine);
     let mut step = STEPS[0];
     while step >= STEPS[1] {
         loop {
-            let improved = moves(step).take_while(|_| goes_on(best.0)).find_map(|scaled| {
-                let scale = |machine: Machine, (group, factor): (usize, f64)| GROUPS[group].scaled(&machine, factor);
+            let improved = moves(groups.len(), step).take_while(|_| goes_on(best.0)).find_map(|scaled| {
+                let scale = |machine: Machine, (group, factor): (usize, f64)| groups[group].scaled(&machine, factor);
                 let tried = scaled.into_iter().fold(best.1.clone(), scale);
                 let misfit = misfit(&tried, measured);
                 (misfit < best.0).then_some((misfit, tried))
@@ -105,8 +122,8 @@ fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> 
 
 /// The changes that the fit tries: one or two groups, by their index, each with a factor. Changes of one group come
 /// first.
-fn moves(step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
-    let groups = 0..GROUPS.len();
+fn moves(groups: usize, step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
+    let groups = 0..groups;
     let single = groups.clone().flat_map(move |group| [step, 1.0 / step].map(|factor| vec![(group, factor)]));
     let pairs = groups.clone().flat_map(move |up| groups.clone().map(move |down| (up, down)));
     let pairs = pairs.filter(|(up, down)| up != down).map(move |(up, down)| vec![(up, step), (down, 1.0 / step)]);
@@ -160,12 +177,13 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
 }
 
 fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
-    let comment = |constant: &str| match (constant, GROUPS.iter().find(|group| group.keys.contains(&constant))) {
-        ("shared.hosts", _) => "all nodes are this machine".to_owned(),
-        ("costs.cores", _) => "processors of this machine".to_owned(),
-        (_, Some(group)) => format!("fitted to {}", group.by),
-        (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
-    };
+    let comment =
+        |constant: &str| match (constant, GROUPS.iter().chain(&COLD).find(|group| group.keys.contains(&constant))) {
+            ("shared.hosts", _) => "all nodes are this machine".to_owned(),
+            ("costs.cores", _) => "processors of this machine".to_owned(),
+            (_, Some(group)) => format!("fitted to {}", group.by),
+            (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
+        };
     let load = procfs::Current::current().map_or(0.0, |load: procfs::LoadAverage| load.one);
     let mut text = format!(
         "# This machine, by wireup simulate calibrate: the medians of {rounds} rounds of real runs on\n# virtual \
@@ -203,7 +221,7 @@ mod tests {
     #[test]
     fn the_fit_predicts_the_other_half() {
         let machine = Machine { shared: Shared::default(), ..Machine::load("here").expect("it is built in") };
-        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0, 2.0]);
+        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0]);
         let other = factors.fold(machine.clone(), |other, (group, factor)| group.scaled(&other, factor));
         let is_small = |case: &Case| case.nodes * case.ppn <= if case.timed == Timed::Job { 64 } else { 16 };
         let small = cases().into_iter().enumerate().filter(|(_, case)| is_small(case));
@@ -211,7 +229,7 @@ mod tests {
             small.map(|(at, case)| (at, Measured { case, seconds: case.simulate(Start::Local, &other) })).collect();
         let half = |fitted| measured.iter().filter(move |(at, _)| is_fitted(*at) == fitted);
         let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
-        let predicting = fit(machine, &fitted, |_| true);
+        let predicting = fit_groups(&GROUPS, machine, &fitted, &mut |_| true);
         for (_, one) in half(false) {
             let error = one.case.simulate(Start::Local, &predicting) / one.seconds - 1.0;
             assert!(error.abs() < 0.2, "{}: {error}", one.case.name());
