@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::command::Failure;
 
-/// Writes to standard output. When its reader has gone, as `head` does, the measurement goes on, and the file of `--json`
-/// still gets its lines.
+/// Writes to standard output. When its reader has gone, as `head` does, the measurement goes on, and the file of
+/// `--json` still gets its lines.
 pub fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
