@@ -128,7 +128,7 @@ typedef struct wu_open_params {
     const char *name;
     /* Under wireup, how many members a group may have so that a split of it is one exchange by the agents, which
      * gives each rank the keys and colours of all (default 16,384). The ranks split larger groups by sorting among
-     * themselves, in 3 log2 P squared steps. All ranks choose the same. */
+     * themselves, in 3 (log2 P)^2 steps. All ranks choose the same. */
     uint32_t split_gather_max;
 } wu_open_params;
 

@@ -49,7 +49,7 @@ const TEXT: [&str; 2] = ["text-get-2", "text-fence"];
 /// The trace event in which an agent reports the frames and bytes that its links have carried for the job's exchanges.
 const TRAFFIC: &str = "exchange traffic";
 
-/// Who does the exchanges of a job.
+/// Whose fence or allgather a job measures: that of wireup by PMI, or that of Slurm as S1 describes it.
 #[derive(Clone, Debug)]
 enum By {
     Wireup { schemes: [&'static str; 2], exchange: String },

@@ -63,7 +63,7 @@ With more processes than hosts each host has the same number. --hosts is needed.
 const ROUNDS_DEFAULT: u32 = 3;
 const LIMIT_S: u64 = 120;
 
-/// Who runs a job: processes of a scheme, or `wireup run`, by itself or in a session.
+/// What starts the processes and connects them: a scheme of S4, or `wireup run`, alone or in a session.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Scheme(Scheme),

@@ -77,8 +77,8 @@ impl Needed {
         Choice::of(&self.needs.needs, ranks)
     }
 
-    /// The files that nodes read for `--stage=prefetch`, in this order. Of a folder these are the shared libraries:
-    /// they are read by page faults, and other files in order anyway, if at all.
+    /// The files that nodes read for `--stage=prefetch`, in this order. From a folder only shared libraries are
+    /// read: ranks load those by page faults, in no order. They read other files in order, or not at all.
     pub fn files(&self) -> Vec<PathBuf> {
         let libraries = |folder: &Path| match self.needs.listings.get(folder) {
             Some(listing) => contents(folder, listing, false).libraries,

@@ -18,8 +18,8 @@ pub struct Born {
 
 pub struct Profile {
     part: TracePart,
-    /// How many of the last collectives the driver may not have stored and answered yet: their `out_ns` is the time of
-    /// the event that completed them.
+    /// Number of most recent collectives whose results the driver may not yet have stored and sent to the ranks: their
+    /// `out_ns` is the time of the event that completed them.
     unanswered: usize,
 }
 
@@ -55,8 +55,8 @@ impl Profile {
         self.unanswered += 1;
     }
 
-    /// A time at which the agent needs its next event, which is at once: for the driver has then carried out what the
-    /// last event asked for.
+    /// When the agent must be called next: immediately, if a completed collective lacks its end time (`out_ns`). By that
+    /// call the driver has stored the results and answered the ranks.
     pub fn deadline(&self) -> Option<Instant> {
         self.part.fences.last().filter(|_| self.unanswered > 0).map(|fence| Instant(fence.out_ns))
     }

@@ -186,7 +186,7 @@ impl World {
                 (*at).max(self.ends.get(usize::from(datagram.to)).map_or(0, |end| end.busy_until))
             });
             let next = deadlines.chain(arrivals).min().expect("something is to happen");
-            assert!(next < until, "it takes for ever");
+            assert!(next < until, "it takes forever");
             self.now = next.max(self.now);
             let arrived: Vec<(u64, u64)> = self.under_way.range(..=(self.now, u64::MAX)).map(|(key, _)| *key).collect();
             for key in arrived {
@@ -271,7 +271,7 @@ proptest! {
     }
 }
 
-/// Without the answers, rank 0 would wait for ever.
+/// Without the answers, rank 0 would wait forever.
 #[test]
 fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     let mut world = World::new(2, Weather::default(), 1);
