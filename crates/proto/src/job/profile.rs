@@ -55,8 +55,8 @@ impl Profile {
         self.unanswered += 1;
     }
 
-    /// When the agent must be called next: immediately, if a completed collective lacks its end time (`out_ns`). By that
-    /// call the driver has stored the results and answered the ranks.
+    /// When the agent must be called next: immediately, if a completed collective lacks its end time (`out_ns`).
+    /// By that call the driver has stored the results and answered the ranks.
     pub fn deadline(&self) -> Option<Instant> {
         self.part.fences.last().filter(|_| self.unanswered > 0).map(|fence| Instant(fence.out_ns))
     }
