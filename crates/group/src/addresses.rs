@@ -68,9 +68,9 @@ impl Graph<'_> {
     fn next_hop(self, member: u32, nth: usize) -> Option<u32> {
         let from_member = |place| distance(self.shape, place, member);
         let mut nearer: Vec<(u32, u32)> = self.shape.known().map(|(place, peer)| (place, peer.rank)).collect();
-        nearer.retain(|(place, _)| from_member(*place) < from_member(self.shape.me));
+        let mut seen = BTreeSet::new();
+        nearer.retain(|(place, _)| from_member(*place) < from_member(self.shape.me) && seen.insert(*place));
         nearer.sort_by_key(|(place, rank)| (self.left.contains(rank), from_member(*place)));
-        nearer.dedup();
         let remaining = nearer.iter().filter(|(_, rank)| !self.left.contains(rank)).count();
         nearer.get(nth % remaining.max(1)).map(|(_, rank)| *rank)
     }

@@ -190,9 +190,9 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether this end has dialled this rank, which has not proved itself yet.
+    /// Whether this end has dialled this rank for messages, and the rank has not proved itself yet.
     pub fn is_connecting_to(&self, peer: u32) -> bool {
-        self.peer == Some(peer) && !self.was_open
+        self.peer == Some(peer) && self.plain.is_none() && !self.was_open
     }
 
     /// Whether this is an accepted connection whose dialler has not proved its rank.
