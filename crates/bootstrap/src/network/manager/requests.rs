@@ -97,7 +97,8 @@ impl Requests {
             ACCEPT if self.pending.get(&number).is_some_and(is_asked) => self.settle(number, Some(from)),
             REQUEST => {
                 let has_priority = self.me < peer && self.pending.values().any(is_asked);
-                if !has_priority && !is_connecting(peer) {
+                let is_settled = self.settled.iter().any(|settled| settled.dial.to == peer);
+                if !has_priority && !is_settled && !is_connecting(peer) {
                     let accept = self.encode(ACCEPT, peer, number);
                     self.outbox.push_back((from, accept));
                 }

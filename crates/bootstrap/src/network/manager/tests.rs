@@ -140,6 +140,22 @@ fn a_request_is_accepted_at_once_where_nothing_is_lost() {
 }
 
 #[test]
+fn a_request_that_arrives_just_behind_an_accept_is_not_accepted() {
+    let [mut low, mut high] = [2, 3].map(|me| Requests::new(me, &SECRET).unwrap());
+    let dial = |to| Dial { to, address: Vec::new(), closed: 0 };
+    low.ask(0, 7, dial(3), vec![places(3)[0]]);
+    low.on_tick(0);
+    high.on_datagram(places(2)[0], &low.transmit().unwrap().1, |_| false);
+    let accept = high.transmit().unwrap().1;
+    high.ask(0, 8, dial(2), vec![places(2)[0]]);
+    high.on_tick(0);
+    // One turn reads both, before the connection that was accepted is begun.
+    low.on_datagram(places(3)[0], &accept, |_| false);
+    low.on_datagram(places(3)[0], &high.transmit().unwrap().1, |_| false);
+    assert_eq!(low.transmit(), None);
+}
+
+#[test]
 fn strangers_and_wrong_ranks_settle_nothing_and_get_no_answer() {
     let [mut one, mut other] = [0, 1].map(|me| Requests::new(me, &SECRET).unwrap());
     let mut third = Requests::new(2, &SECRET).unwrap();
