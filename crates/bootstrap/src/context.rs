@@ -21,8 +21,8 @@ use wireup_wire::pmi::Request as PmiRequest;
 use wireup_wire::values;
 
 /// Maximum size of a group whose split collects the keys and colours of all members in each rank, if nothing else is
-/// chosen. Chosen: with about 64 bytes for each member, a rank needs 1 MiB meanwhile. The ranks' own split needs memory
-/// in proportion to log P, but 3 log² P steps.
+/// chosen. Chosen for the memory: with about 64 bytes for each member, a rank needs 1 MiB meanwhile. The ranks' own
+/// split needs memory in proportion to log P, but is slower: it has 3 log² P steps.
 pub const SPLIT_GATHER_MAX: u32 = 16_384;
 
 /// The processes that exchange the data of a group's collectives.
@@ -283,7 +283,13 @@ impl Context {
         let Context { worker: Worker { job, lazy_network, .. }, agent_groups, .. } = self;
         let groups = lazy_network.made().map(|network| &network.groups);
         match groups.and_then(|groups| groups.shape(*context)).filter(|shape| shape.is_consecutive) {
-            Some(shape) => agent_groups.adopt(job, *context, (shape.me, shape.size)),
+            Some(shape) => {
+                let place = (shape.me, shape.size);
+                // The caller gets no group to free if the server refuses.
+                agent_groups.adopt(job, *context, place).inspect_err(|_| {
+                    lazy_network.made_mut().into_iter().for_each(|network| network.groups.free(*context));
+                })
+            }
             None => Ok(()),
         }
     }

@@ -12,8 +12,9 @@
 //! two of which no two are consecutive. The asker alone caches the answer.
 //!
 //! A member on the way that is lost fails the group. Its exit can go unnoticed if its connection was closed because
-//! there were too many, and an answer is dropped if a member on its way has left the job. So a question that is not
-//! answered for long is asked again, over another link.
+//! there were too many: then nobody can tell whether it was lost or has left the job in an orderly way, and a question
+//! or answer that cannot be sent to it is dropped. So a question that is not answered for long is asked again, over
+//! another link. If all links that lead on have left, the search fails as if they were lost.
 //!
 //! An answer is accepted if this member has asked for that member. The address in it is not proved, but its use is:
 //! whoever is dialled there must prove that it is the rank.
@@ -58,13 +59,15 @@ impl Waiter {
 pub struct Graph<'a> {
     pub context: Context,
     pub shape: &'a Shape,
-    /// Ranks that have left the job in an orderly way.
+    /// The rank and address of this member.
+    pub own: &'a Peer,
+    /// Ranks that have left the job in an orderly way, or could not be reached for an inquiry.
     pub left: &'a BTreeSet<u32>,
 }
 
 impl Graph<'_> {
     /// The rank of the `nth` nearest to `member` of the linked members that are nearer to it than this member
-    /// and have not left. If all have left: the nearest one, and a message to it fails the group.
+    /// and have not left. If all have left: the nearest one.
     fn next_hop(self, member: u32, nth: usize) -> Option<u32> {
         let from_member = |place| distance(self.shape, place, member);
         let mut nearer: Vec<(u32, u32)> = self.shape.known().map(|(place, peer)| (place, peer.rank)).collect();
@@ -165,7 +168,7 @@ impl Addresses {
     /// `from`, or passes the question on. `passed`: the ranks that the question had passed before `from`.
     ///
     /// # Errors
-    /// There is no such member, this member is searched for itself, or `passed` is no list of ranks.
+    /// There is no such member, or `passed` is no list of ranks.
     pub fn on_question(
         &self,
         graph: Graph<'_>,
@@ -174,20 +177,22 @@ impl Addresses {
         passed: &[u8],
         out: &mut Sends,
     ) -> Result<(), Malformed> {
-        let Graph { context, shape, .. } = graph;
-        if member >= shape.size || member == shape.me || !passed.len().is_multiple_of(size_of::<u32>()) {
+        let Graph { context, shape, own, .. } = graph;
+        if member >= shape.size || !passed.len().is_multiple_of(size_of::<u32>()) {
             return Err(Malformed);
         }
-        if let Some(peer) = self.get(shape, member) {
+        // This member is asked for its own address if a link to it was made while the search was going on.
+        let found = if member == shape.me { Some(own) } else { self.get(shape, member) };
+        if let Some(peer) = found {
             let payload = [&encode_peer(peer), passed].concat();
             let answer = Message { context, kind: MessageKind::ThereIs { member, question }, payload: &payload };
-            out.messages.push((from, answer.encode()));
+            out.inquiries.push((from, answer.encode()));
         } else if let Some(to) = graph.next_hop(member, 0)
             && passed.len() / size_of::<u32>() < PASSED_MAX
         {
             let payload = [passed, &from.to_le_bytes()].concat();
             let kind = MessageKind::WhereIs { member, question };
-            out.messages.push((to, Message { context, kind, payload: &payload }.encode()));
+            out.inquiries.push((to, Message { context, kind, payload: &payload }.encode()));
             out.counts.questions += 1;
         }
         Ok(())
@@ -215,7 +220,7 @@ impl Addresses {
             if !left.contains(&to) {
                 let payload = [&encode_peer(&peer), passed].concat();
                 let kind = MessageKind::ThereIs { member, question };
-                out.messages.push((to, Message { context, kind, payload: &payload }.encode()));
+                out.inquiries.push((to, Message { context, kind, payload: &payload }.encode()));
             }
             return Ok(None);
         }
@@ -235,7 +240,9 @@ impl Addresses {
         let Some(search) = self.searches.get_mut(&member) else { return };
         search.asked = Some(to);
         let kind = MessageKind::WhereIs { member, question: search.number };
-        out.messages.push((to, Message { context: graph.context, kind, payload: &[] }.encode()));
+        let question = Message { context: graph.context, kind, payload: &[] }.encode();
+        // If all links that lead on have left, the search fails as if they were lost.
+        if graph.left.contains(&to) { &mut out.messages } else { &mut out.inquiries }.push((to, question));
         out.counts.questions += 1;
     }
 }

@@ -58,9 +58,10 @@ impl Group {
         &self.collectives.shape
     }
 
-    /// The addresses of members, and the graph in which they are searched for. `left`: ranks that have left the job.
-    pub fn searching<'a>(&'a mut self, context: Context, left: &'a BTreeSet<u32>) -> (&'a mut Addresses, Graph<'a>) {
-        (&mut self.addresses, Graph { context, shape: &self.collectives.shape, left })
+    /// The addresses of members, and the graph in which they are searched for.
+    pub fn searching<'a>(&'a mut self, context: Context, out: &'a Outbox) -> (&'a mut Addresses, Graph<'a>) {
+        let shape = &self.collectives.shape;
+        (&mut self.addresses, Graph { context, shape, own: &out.own, left: &out.left })
     }
 
     pub fn has(&self, rank: u32) -> bool {

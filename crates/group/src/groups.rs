@@ -288,13 +288,13 @@ impl Groups {
             }
             MessageKind::WhereIs { member, question } => {
                 let mut sends = Sends::default();
-                let (addresses, graph) = group.searching(context, &self.out.left);
+                let (addresses, graph) = group.searching(context, &self.out);
                 addresses.on_question(graph, from, (member, question), payload, &mut sends)?;
                 self.carry_out(context, sends, None);
             }
             MessageKind::ThereIs { member, question } => {
                 let mut sends = Sends::default();
-                let (addresses, graph) = group.searching(context, &self.out.left);
+                let (addresses, graph) = group.searching(context, &self.out);
                 let found = addresses.on_answer(graph, (member, question), payload, &mut sends)?;
                 self.carry_out(context, sends, None);
                 if let Some(peer) = found {
@@ -329,7 +329,8 @@ impl Groups {
         }
     }
 
-    /// Records that a rank has left the job in an orderly way: what it has not answered is asked elsewhere.
+    /// Records that a rank has left the job in an orderly way, or cannot be reached for an inquiry: what it has not
+    /// answered is asked elsewhere.
     pub fn on_left(&mut self, rank: u32) {
         self.out.left.insert(rank);
         go_on_searching(self, |addresses, graph, sends| addresses.on_left(graph, rank, sends));
@@ -368,7 +369,7 @@ impl Groups {
                 }
             };
         }
-        let (addresses, graph) = group.searching(of, &self.out.left);
+        let (addresses, graph) = group.searching(of, &self.out);
         match addresses.get(graph.shape, member).filter(|_| !addresses.is_awaited(member)).cloned().or(known) {
             Some(peer) => self.go_on(peer, waiter),
             None => {
@@ -442,6 +443,8 @@ impl Groups {
             self.fail(context, Failure::Lost { rank });
         }
         sends.messages.into_iter().for_each(|(to, message)| self.out.send(to, message));
+        let inquiries = sends.inquiries.into_iter();
+        self.out.queue.extend(inquiries.map(|(to, message)| Output::Send { to, message, is_needed: false }));
         if let Some(over) = over {
             self.on_over(context, over);
         }
@@ -512,7 +515,7 @@ fn go_on_searching(groups: &mut Groups, go_on: impl Fn(&mut Addresses, Graph<'_>
     for context in groups.groups.keys().copied().collect::<Vec<Context>>() {
         let Some(group) = groups.groups.get_mut(&context) else { continue };
         let mut sends = Sends::default();
-        let (addresses, graph) = group.searching(context, &groups.out.left);
+        let (addresses, graph) = group.searching(context, &groups.out);
         go_on(addresses, graph, &mut sends);
         groups.carry_out(context, sends, None);
     }

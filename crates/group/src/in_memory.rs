@@ -136,7 +136,7 @@ impl Ranks {
     fn collect_after(&mut self, me: u32, round: u64) -> Result<(), Wrong> {
         while let Some(output) = self.members[me as usize].poll() {
             match output {
-                Output::Send { to, message } => self.send(me, to, message, round + 1)?,
+                Output::Send { to, message, .. } => self.send(me, to, message, round + 1)?,
                 Output::Learnt(peer) => self.learn(me, peer)?,
                 Output::Done { request, result } => {
                     if self.results.insert((me, request), result).is_some() {

@@ -61,8 +61,9 @@ pub struct Counts {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// A message for another rank.
-    Send { to: u32, message: Vec<u8> },
+    /// A message for another rank. `is_needed`: if it cannot be sent, the rank is lost; otherwise the rank may have left
+    /// the job unnoticed, and the driver calls `Groups::on_left`.
+    Send { to: u32, message: Vec<u8>, is_needed: bool },
     /// The address of a rank to which messages may be sent later.
     Learnt(Peer),
     /// A request that is complete.
@@ -90,7 +91,7 @@ impl Outbox {
     }
 
     pub fn send(&mut self, to: u32, message: Vec<u8>) {
-        self.queue.push_back(Output::Send { to, message });
+        self.queue.push_back(Output::Send { to, message, is_needed: true });
     }
 
     pub fn done(&mut self, request: Request, result: Result<Done, Failure>) {
@@ -124,7 +125,7 @@ mod tests {
             out.tell_failure(7, Failure::Cancelled, to);
         }
         let told = core::iter::from_fn(|| out.queue.pop_front()).map(|output| match output {
-            Output::Send { to, message } => (to, message[0]),
+            Output::Send { to, message, .. } => (to, message[0]),
             output => panic!("{output:?}"),
         });
         assert_eq!(told.collect::<Vec<(u32, u8)>>(), [(0, 1), (0, 5), (3, 1), (4, 1), (4, 5)]);

@@ -56,7 +56,7 @@ pub struct Network {
     /// Dials that were answered at no address, with the ranks that were dialled.
     unanswered: Vec<(Number, u32)>,
     /// Messages that wait for a connection, by rank.
-    waiting: BTreeMap<u32, Vec<Vec<u8>>>,
+    waiting: BTreeMap<u32, Waiting>,
     /// Ranks from which no messages are read, because too many of their messages wait here; with each rank's
     /// connection.
     paused: BTreeMap<u32, Number>,
@@ -68,6 +68,14 @@ pub struct Network {
     events: Vec<Event>,
     waits: Waits,
     upkeep: Upkeep,
+}
+
+/// Messages for a rank to which no connection is open.
+#[derive(Default)]
+struct Waiting {
+    messages: Vec<Vec<u8>>,
+    /// Whether the rank is lost if it cannot be reached, see [`Output::Send`].
+    are_needed: bool,
 }
 
 /// Counters of what this process has done in the network of ranks, and what it holds. Only messages of groups count;
@@ -290,9 +298,9 @@ impl Network {
                 Output::Learnt(Peer { rank, address }) => drop(self.book.learnt.insert(rank, address)),
                 // After its goodbye a rank sends nothing.
                 Output::Send { .. } if self.connections.is_leaving => {}
-                Output::Send { to, message } => {
+                Output::Send { to, message, is_needed } => {
                     self.sent = (self.sent.0 + 1, self.sent.1 + message.len() as u64);
-                    self.send(to, message);
+                    self.send(to, message, is_needed);
                 }
                 Output::Done { request, result } => self.results.on_answer(request, result),
             }
@@ -352,15 +360,18 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
-    fn send(&mut self, to: u32, message: Vec<u8>) {
+    fn send(&mut self, to: u32, message: Vec<u8>, is_needed: bool) {
         match self.connections.route(to) {
             Route::Open(number) => {
                 self.connections.on_used(to);
                 self.carrier.send(number, &message);
             }
-            Route::Nowhere => self.on_lost(to),
+            Route::Nowhere if is_needed => self.on_lost(to),
+            Route::Nowhere => {}
             route => {
-                self.waiting.entry(to).or_default().push(message);
+                let waiting = self.waiting.entry(to).or_default();
+                waiting.messages.push(message);
+                waiting.are_needed |= is_needed;
                 if route == Route::Dial && !self.redials.has(to) {
                     self.dial(to);
                 }
@@ -404,9 +415,8 @@ impl Network {
     /// one has just ended.
     fn send_waiting(&mut self, peer: u32) {
         self.redials.remove(peer);
-        for message in self.waiting.remove(&peer).unwrap_or_default() {
-            self.send(peer, message);
-        }
+        let Waiting { messages, are_needed } = self.waiting.remove(&peer).unwrap_or_default();
+        messages.into_iter().for_each(|message| self.send(peer, message, are_needed));
     }
 
     fn on_word(&mut self, number: Number, from: u32, word: Word) {
@@ -532,6 +542,10 @@ impl Network {
         for (to, is_enough) in self.redials.take_due(now) {
             if self.connections.route(to) != Route::Dial {
                 self.redials.remove(to);
+            } else if is_enough && self.waiting.get(&to).is_some_and(|waiting| !waiting.are_needed) {
+                self.waiting.remove(&to);
+                self.redials.remove(to);
+                self.groups.on_left(to);
             } else if is_enough {
                 self.on_lost(to);
             } else {

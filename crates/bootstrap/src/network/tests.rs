@@ -296,6 +296,24 @@ fn an_address_is_found_although_the_rank_that_was_asked_leaves_without_an_answer
     }
 }
 
+/// In a group of 8, rank 0 asks rank 2 for rank 3. Rank 0 has no connection by which it could notice that rank 2 leaves.
+#[test]
+fn a_rank_that_was_asked_and_has_left_unnoticed_fails_nobody() {
+    for transport in those_that_notice() {
+        let mut all = networks(8, transport);
+        all[0].bound_connections(0);
+        run_until(&mut all, |all| (all[0].counts().connections == 0).then_some(()));
+        leave(&mut all.remove(2));
+        let request = all[0].groups.locate(WORLD, 3);
+        let found = all[2].groups.own().clone();
+        assert_eq!((found.rank, complete(&mut all, 0, request)), (3, Ok(Done::Peer(found))));
+        // A message for the rank itself shows that it is gone.
+        let receive = all[0].groups.receive_tagged(1, WORLD, 0);
+        all[0].groups.send_tagged(2, WORLD, 0, &[]);
+        assert_eq!(complete(&mut all, 0, receive), Err(Failure::Lost { rank: 2 }));
+    }
+}
+
 #[test]
 fn a_rank_that_has_said_goodbye_is_not_lost() {
     for transport in transports() {

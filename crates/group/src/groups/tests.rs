@@ -364,7 +364,7 @@ fn answers_that_nobody_has_asked_for_are_refused() {
     };
     assert_eq!(bench.member(0).on_message(16, &answer(21, 1, &[])), Err(Malformed), "no question was sent");
     let request = bench.member(0).locate(WORLD, 21);
-    for wrong in [answer(22, 1, &[]), answer(21, 2, &[]), answer(21, 0, &[]), answer(21, 1, &[7]), question(0, &[])] {
+    for wrong in [answer(22, 1, &[]), answer(21, 2, &[]), answer(21, 0, &[]), answer(21, 1, &[7])] {
         assert_eq!(bench.member(0).on_message(16, &wrong), Err(Malformed));
     }
     assert_eq!(bench.member(0).on_message(16, &question(64, &[])), Err(Malformed), "there is no such member");
@@ -373,6 +373,18 @@ fn answers_that_nobody_has_asked_for_are_refused() {
     bench.run_until_idle();
     check_found(&mut bench, &[(0, 21, request)]);
     assert_eq!(bench.member(0).on_message(16, &answer(21, 1, &[])), Ok(()), "a second answer");
+}
+
+/// A link to a member can be made while the member is searched for, and a repeated question then goes to it.
+#[test]
+fn a_member_tells_its_own_address() {
+    let mut bench = Bench::new(64, 5);
+    let kind = MessageKind::WhereIs { member: 21, question: 1 };
+    let question = Message { context: WORLD, kind, payload: &[] }.encode();
+    assert_eq!(bench.member(21).on_message(0, &question), Ok(()));
+    let kind = MessageKind::ThereIs { member: 21, question: 1 };
+    let message = Message { context: WORLD, kind, payload: &message::encode_peer(&peer(21)) }.encode();
+    assert_eq!(bench.member(21).poll(), Some(Output::Send { to: 0, message, is_needed: false }));
 }
 
 proptest! {
