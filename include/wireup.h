@@ -21,8 +21,8 @@
  * groups that wu_group_create has made, whose members are not in the order of ranks or are scattered over more than
  * 1,024 ranges (over more than one, if a group of more than split_gather_max was split), or that belong to a job under
  * another launcher. They use TCP or datagrams, encrypted. Each connection is made when it is first needed, and only
- * while the ranks are in functions of this library. Under wireup a message waits until the rank that it is for has used
- * connections too; under other launchers the first call that needs connections waits for all ranks of the job, and
+ * while the ranks are in functions of this library. Under wireup a message waits until its receiver has called a
+ * function that needs connections too; under other launchers the first call that needs connections waits for all ranks of the job, and
  * ranks ask each other for addresses along the connections of a group.
  *
  * Threads and forks. One thread at a time may use a context; contexts of different threads are independent. The library
@@ -126,9 +126,9 @@ typedef struct wu_open_params {
     uint32_t connections_max;
     /* Name of the calling library: 1 to 30 letters, digits, '-', '_' and '.'; see wu_open. */
     const char *name;
-    /* Under wireup, how many members a group may have so that a split of it is one exchange by the agents, which
-     * gives each rank the keys and colours of all (default 16,384). The ranks split larger groups by sorting among
-     * themselves, in 3 (log2 P)^2 steps. All ranks choose the same. */
+    /* Under wireup, a group of up to this many members (default 16,384) is split by one exchange of the agents, which
+     * gives each rank the colours and keys of all members. In a larger group the ranks sort them among themselves, in
+     * 3 (log2 P)^2 steps. All ranks must pass the same number. */
     uint32_t split_gather_max;
 } wu_open_params;
 

@@ -196,7 +196,10 @@ fn prefetch(resolved: &mut Resolved) -> Result<(), String> {
     let Some(stage) = resolved.flags.stage.take_if(|stage| stage.prefetch) else { return Ok(()) };
     let files = stage::Needed::of_job(&stage, &resolved.job)?.files();
     if resolved.flags.verbose {
-        out::tell(&format!("each node prefetches {}", words::count(files.len() as u32, "file")));
+        out::tell(&match files.len() {
+            0 => "nothing is prefetched: the program and its libraries are part of each node's system".into(),
+            count => format!("each node prefetches {}", words::count(count as u32, "file")),
+        });
     }
     resolved.job.options.process.prefetch = files.into_iter().map(|file| file.into_os_string().into_vec()).collect();
     Ok(())
