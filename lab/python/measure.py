@@ -12,6 +12,7 @@ Contestants take turns; --json FILE appends the lines that lab/SCHEMA.md describ
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -332,21 +333,19 @@ def applications(options):
 
     for ranks in map(int, options.ranks.split(",")):
         ppn = ranks // len(hosts)
-        launchers = []
-        for modex in ["full", "direct"]:
-            for where, flags in [("", ["--hosts", options.hosts]), (", session", ["--session", "measure"])]:
-                for how, stage in [("", []), (", staged", ["--stage"]), (", prefetched", ["--stage=prefetch"])]:
-                    launchers.append((f"wireup, {modex} modex{where}{how}",
-                                      [WIREUP, "run", *flags, "--ppn", str(ppn), "--modex", modex, *stage]))
-            direct = ["--mca", "pmix_base_collect_data", "0", "--mca", "pmix_base_async_modex", "1"]
-            slots = ",".join(f"{host}:{ppn}" for host in hosts)
-            launchers.append((f"mpirun, {modex} modex",
-                              ["mpirun.openmpi", "--host", slots, "--oversubscribe", "--bind-to", "none",
-                               "--mca", "plm_rsh_agent", "ssh", "--mca", "plm_rsh_no_tree_spawn", "1",
-                               *(direct if modex == "direct" else [])]))
+        slots = ",".join(f"{host}:{ppn}" for host in hosts)
         with session(options.hosts):
-            for program in ["lmp", "xdlu", "hpcc"]:
-                case = {"program": program, "ranks": ranks, "nodes": len(hosts), "files": options.files}
+            for program, modex in itertools.product(options.applications.split(","), ["full", "direct"]):
+                launchers = []
+                for where, flags in [("wireup", ["--hosts", options.hosts]), ("session", ["--session", "measure"])]:
+                    for how, stage in [("", []), (", staged", ["--stage"]), (", prefetched", ["--stage=prefetch"])]:
+                        launchers.append((where + how, [WIREUP, "run", *flags, "--ppn", str(ppn), "--modex", modex,
+                                                        *stage]))
+                direct = ["--mca", "pmix_base_collect_data", "0", "--mca", "pmix_base_async_modex", "1"]
+                launchers.append(("mpirun", ["mpirun.openmpi", "--host", slots, "--oversubscribe", "--bind-to", "none",
+                                             "--mca", "plm_rsh_agent", "ssh", "--mca", "plm_rsh_no_tree_spawn", "1",
+                                             *(direct if modex == "direct" else [])]))
+                case = {"program": program, "ranks": ranks, "nodes": len(hosts), "files": options.files, "modex": modex}
                 yield case, [(name, timed(words, program, ranks)) for name, words in launchers]
 
 
@@ -364,6 +363,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("what", choices=["imports", "torch", "store", "applications"])
 parser.add_argument("--python", default=sys.executable)
 parser.add_argument("--programs", help="folder of the applications; it is filled if it is empty")
+parser.add_argument("--applications", default="lmp,xdlu,hpcc", help="LAMMPS, a test of ScaLAPACK, HPCC")
 parser.add_argument("--open-mpi")
 parser.add_argument("--modules", help="import these, without MPI")
 parser.add_argument("--mpi", help="folder of mpiexec (default: that of --python)")

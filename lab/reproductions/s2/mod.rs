@@ -74,6 +74,8 @@ const MEMORY: &str = "/dev/shm";
 const LIBRARIES: u32 = 20;
 /// Time after which the kernel asks the slow file server again for names that it has looked up, and more.
 const NAMES_EXPIRE: Duration = Duration::from_millis(1_200);
+/// A server that has done no operation for so long is idle. Chosen: a thousand times as long as an operation takes.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// The columns of the table, each with the phases that it lacks.
 const COLUMNS: [(&str, &[&str]); 5] = [
@@ -118,7 +120,7 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
         argv.extend([begin, partners.into()].map(|number| number.to_string().into()));
         let (_, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
         let mut measures = read(&text, lacks, ranks, begin)?;
-        measures.push(count("operations", server.slow.log().len() as f64));
+        measures.push(count("operations", server.settle() as f64));
         Ok(measures)
     });
     Ok(())
@@ -156,8 +158,22 @@ impl Server {
             fadvise(&File::open(entry?.path())?, 0, None, Advice::DontNeed)?;
         }
         thread::sleep(NAMES_EXPIRE);
+        self.settle();
         self.slow.clear();
         Ok(())
+    }
+
+    /// Waits until the server has nothing more to do, since the kernel tells it late which files were closed. Returns
+    /// the number of operations since the log was cleared.
+    fn settle(&self) -> usize {
+        let mut done = self.slow.log().len();
+        loop {
+            thread::sleep(IDLE);
+            let now = self.slow.log().len();
+            if std::mem::replace(&mut done, now) == now {
+                return done;
+            }
+        }
     }
 
     /// Flags of `wireup run` for ranks that load the libraries, from the server or from staged copies.
