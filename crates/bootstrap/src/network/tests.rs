@@ -296,7 +296,8 @@ fn an_address_is_found_although_the_rank_that_was_asked_leaves_without_an_answer
     }
 }
 
-/// In a group of 8, rank 0 asks rank 2 for rank 3. Rank 0 has no connection by which it could notice that rank 2 leaves.
+/// In a group of 8, rank 0 asks rank 2 for rank 3. Rank 0 has no connection by which it could notice that rank 2 has
+/// left.
 #[test]
 fn a_rank_that_was_asked_and_has_left_unnoticed_fails_nobody() {
     for transport in those_that_notice() {
