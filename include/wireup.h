@@ -21,9 +21,9 @@
  * groups that wu_group_create has made, whose members are not in the order of ranks or are scattered over more than
  * 1,024 ranges (over more than one, if a group of more than split_gather_max was split), or that belong to a job under
  * another launcher. They use TCP or datagrams, encrypted. Each connection is made when it is first needed, and only
- * while the ranks are in functions of this library. Under wireup a message waits until its receiver has called a
- * function that needs connections too; under other launchers the first call that needs connections waits for all ranks of the job, and
- * ranks ask each other for addresses along the connections of a group.
+ * while the ranks are in functions of this library. Under wireup a message waits until its receiver has also called a
+ * function that needs connections; under other launchers the first call that needs connections waits for all ranks of
+ * the job, and ranks ask each other for addresses along the connections of a group.
  *
  * Threads and forks. One thread at a time may use a context; contexts of different threads are independent. The library
  * installs no signal handlers, and starts no threads unless the program asks for one with WU_OPEN_THREAD. In a child

@@ -34,7 +34,7 @@ timed() {
     from=$(now_ms)
     "$@" > "$WORK/out" 2>&1 || { echo "$what: failed"; tail -n 5 "$WORK/out"; exit 1; }
     took=$(($(now_ms) - from))
-    # The kernel tells the server of closed files later, which keeps it busy for up to seconds.
+    # The kernel tells the server of closed files later, which can keep the server busy for seconds.
     while now=$(wc -l < "$LOG") && sleep 0.3 && [ "$(wc -l < "$LOG")" -gt "$now" ]; do :; done
     operations=$((now - before))
     printf '%-28s %8s ms %10s operations\n' "$what" "$took" "$operations"

@@ -21,7 +21,7 @@ use wireup_wire::pmi::Request as PmiRequest;
 use wireup_wire::values;
 
 /// Maximum size of a group whose split collects the keys and colours of all members in each rank, if nothing else is
-/// chosen. Chosen for the memory: with about 64 bytes for each member, a rank needs 1 MiB meanwhile. The ranks' own
+/// chosen. Chosen for the memory: with about 64 bytes for each member, a rank needs 1 MiB during the split. The ranks' own
 /// split needs memory in proportion to log P, but is slower: it has 3 log² P steps.
 pub const SPLIT_GATHER_MAX: u32 = 16_384;
 
@@ -285,7 +285,7 @@ impl Context {
         match groups.and_then(|groups| groups.shape(*context)).filter(|shape| shape.is_consecutive) {
             Some(shape) => {
                 let place = (shape.me, shape.size);
-                // The caller gets no group to free if the server refuses.
+                // If the server refuses, the caller gets an error and no group that it could free.
                 agent_groups.adopt(job, *context, place).inspect_err(|_| {
                     lazy_network.made_mut().into_iter().for_each(|network| network.groups.free(*context));
                 })

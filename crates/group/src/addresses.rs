@@ -11,10 +11,10 @@
 //! powers of two on both sides, at most `ceil(log2 P / 2)` members are asked: any distance is a sum of signed powers of
 //! two of which no two are consecutive. The asker alone caches the answer.
 //!
-//! A member on the way that is lost fails the group. Its exit can go unnoticed if its connection was closed because
-//! there were too many: then nobody can tell whether it was lost or has left the job in an orderly way, and a question
-//! or answer that cannot be sent to it is dropped. So a question that is not answered for long is asked again, over
-//! another link. If all links that lead on have left, the search fails as if they were lost.
+//! A member on the way that is lost fails the group. If a connection was closed because there were too many, the exit
+//! of the member at its other end goes unnoticed. A question or answer that cannot be sent to such a member is dropped,
+//! and a question that is not answered for long is asked again, over another link. If all members that a question could
+//! go to have left, the group fails as if one of them were lost.
 //!
 //! An answer is accepted if this member has asked for that member. The address in it is not proved, but its use is:
 //! whoever is dialled there must prove that it is the rank.
@@ -67,7 +67,7 @@ pub struct Graph<'a> {
 
 impl Graph<'_> {
     /// The rank of the `nth` nearest to `member` of the linked members that are nearer to it than this member
-    /// and have not left. If all have left: the nearest one.
+    /// and have not left. If all have left: the nearest one; the question to it fails the group.
     fn next_hop(self, member: u32, nth: usize) -> Option<u32> {
         let from_member = |place| distance(self.shape, place, member);
         let mut nearer: Vec<(u32, u32)> = self.shape.known().map(|(place, peer)| (place, peer.rank)).collect();
@@ -181,7 +181,7 @@ impl Addresses {
         if member >= shape.size || !passed.len().is_multiple_of(size_of::<u32>()) {
             return Err(Malformed);
         }
-        // This member is asked for its own address if a link to it was made while the search was going on.
+        // The asker may have got a link to this member after its search began; the repeated question then arrives here.
         let found = if member == shape.me { Some(own) } else { self.get(shape, member) };
         if let Some(peer) = found {
             let payload = [&encode_peer(peer), passed].concat();
@@ -241,7 +241,6 @@ impl Addresses {
         search.asked = Some(to);
         let kind = MessageKind::WhereIs { member, question: search.number };
         let question = Message { context: graph.context, kind, payload: &[] }.encode();
-        // If all links that lead on have left, the search fails as if they were lost.
         if graph.left.contains(&to) { &mut out.messages } else { &mut out.inquiries }.push((to, question));
         out.counts.questions += 1;
     }

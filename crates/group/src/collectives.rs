@@ -14,7 +14,8 @@ use alloc::vec::Vec;
 pub struct Sends {
     /// Messages, each with the rank to send it to.
     pub messages: Vec<(u32, Vec<u8>)>,
-    /// Questions and answers about addresses. Another way is found if one of these ranks has left the job.
+    /// Questions and answers about addresses, each with the rank to send it to. If the rank cannot be reached, the
+    /// asker tries another link.
     pub inquiries: Vec<(u32, Vec<u8>)>,
     /// What these messages, and the steps that wait for answers, add to the counters of the process.
     pub counts: Counts,

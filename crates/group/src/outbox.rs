@@ -61,8 +61,8 @@ pub struct Counts {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// A message for another rank. `is_needed`: if it cannot be sent, the rank is lost; otherwise the rank may have
-    /// left the job unnoticed, and the driver calls `Groups::on_left`.
+    /// A message for another rank. `is_needed`: whether the rank counts as lost if it cannot be reached. Otherwise the
+    /// driver drops the message then, and calls `Groups::on_left`, since the rank may have exited in an orderly way.
     Send { to: u32, message: Vec<u8>, is_needed: bool },
     /// The address of a rank to which messages may be sent later.
     Learnt(Peer),

@@ -74,7 +74,7 @@ pub struct Network {
 #[derive(Default)]
 struct Waiting {
     messages: Vec<Vec<u8>>,
-    /// Whether the rank is lost if it cannot be reached, see [`Output::Send`].
+    /// Whether any of them is needed: then the rank counts as lost if it cannot be reached, see [`Output::Send`].
     are_needed: bool,
 }
 
