@@ -21,8 +21,8 @@ use wireup_wire::pmi::Request as PmiRequest;
 use wireup_wire::values;
 
 /// Maximum size of a group whose split collects the keys and colours of all members in each rank, if nothing else is
-/// chosen. Chosen for the memory: with about 64 bytes for each member, a rank needs 1 MiB during the split. The ranks' own
-/// split needs memory in proportion to log P, but is slower: it has 3 log² P steps.
+/// chosen. Chosen for the memory: with about 64 bytes for each member, a rank needs 1 MiB during the split. The ranks'
+/// own split needs memory in proportion to log P, but is slower: it has 3 log² P steps.
 pub const SPLIT_GATHER_MAX: u32 = 16_384;
 
 /// The processes that exchange the data of a group's collectives.
