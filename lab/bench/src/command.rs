@@ -2,7 +2,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -118,23 +118,10 @@ impl Running {
     /// # Errors
     /// The time limit of the command has passed or the user has interrupted.
     pub fn ends_within(&mut self, at_most: Duration) -> Result<bool, Failure> {
-        let until = Instant::now() + at_most;
-        loop {
-            progress::renew();
-            let left = self.invocation.limit.saturating_sub(self.begin.elapsed());
-            if self.interrupt.is_set() {
-                return Err(Failure::Interrupted);
-            }
-            if left.is_zero() {
-                return Err(Failure::TimedOut(self.invocation.limit.as_secs_f64()));
-            }
-            let glance = until.min(Instant::now() + left.min(GLANCE));
-            if await_any(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], glance).unwrap_or(false) {
-                return Ok(true);
-            }
-            if Instant::now() >= until {
-                return Ok(false);
-            }
+        let latest = self.begin + self.invocation.limit;
+        match await_ready(&self.pidfd, latest.min(Instant::now() + at_most), &self.interrupt)? {
+            false if Instant::now() >= latest => Err(Failure::TimedOut(self.invocation.limit.as_secs_f64())),
+            has_ended => Ok(has_ended),
         }
     }
 
@@ -173,6 +160,27 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         end(&mut self.child);
+    }
+}
+
+/// Waits until the descriptor is readable or has ended; returns whether that happened before `until`.
+///
+/// # Errors
+/// The user has interrupted.
+pub fn await_ready(descriptor: &impl AsFd, until: Instant, interrupt: &Interrupt) -> Result<bool, Failure> {
+    loop {
+        progress::renew();
+        if interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        // An error of `poll` counts as "not ready".
+        let glance = until.min(Instant::now() + GLANCE);
+        if await_any(&mut [PollFd::new(descriptor, PollFlags::IN)], glance).unwrap_or(false) {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
     }
 }
 

@@ -22,14 +22,15 @@ pub use case::Case;
 use case::{Ranks, Remote};
 pub use launcher::{Kind, Launcher, words};
 pub use session::RunningSession;
-pub use work::Surroundings;
+use work::Surroundings;
+pub use work::timed_mpi;
 
 const CASE: Flag = Flag::value(
     &["--case"],
     "NAME",
     "Run this case (repeatable; default: see --list). NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, \
-     exchange, memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs; \
-     nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
+     mpich5, mpich4, intel, openmpi4, openmpi5, exchange, pmix-sleep, pmix-exchange, pmix-fence, polling; of jobs: \
+     jobs; nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
 );
 const HOSTS: Flag = Flag { help: "Time jobs across these hosts, with other default cases.", ..flags::HOSTS };
 const UP_ARG: Flag = Flag::value(&["--up-arg"], "ARG", "start, jobs: a further argument of wireup up (repeatable).");
@@ -65,6 +66,12 @@ pub const COMMAND: Command = Command {
     intro: "
 launch: jobs that start their own agents. start: the same, and jobs in a running session, next to prun on a running
 PRRTE. jobs: how many jobs of one rank a second.
+
+mpich5, mpich4, intel, openmpi4, openmpi5: init, barrier and finalize of that MPI (target/programs/NAME/initfin, made by
+cargo xtask setup) under wireup, its own launcher and srun. A call's time ends when the last rank has returned from it,
+and begins when the call before it has ended so, MPI_Init when the first rank enters it; other is the rest of wall.
+mpi-init, mpi-exchange: MPI_Init of the median rank, and of it the calls of PMI or PMIx. All hosts must be one machine,
+with one clock. overhead: wall without the slowest rank's MPI_Init.
 ",
     sections: &[
         Section { title: "Cases", flags: &[CASE, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },
@@ -77,15 +84,14 @@ PRRTE. jobs: how many jobs of one rank a second.
 };
 
 /// The default cases of `launch` on this machine.
-const HERE: [&str; 14] = [
+const HERE: [&str; 13] = [
     "true-1x1024", "true-1x256", "true-1x4", "pmi-init-1x4096", "pmi-bare-1x4096", "mpi-init-1x64", "exchange-1x64",
-    "memory-64x64", "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256",
-    "polling-1x4",
+    "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256", "polling-1x4",
 ];
 /// The default cases of `launch` across hosts; the cases of `INITIATION` come after the first seven.
-const THERE: [&str; 12] = [
+const THERE: [&str; 11] = [
     "true-16x16", "true-64x16", "true-64x1", "mpi-init-4x4", "mpi-init-4x4@srun", "exchange-16x16", "exchange-64x4",
-    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16", "pmix-fence-16x16", "pmix-direct-16x16",
+    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16", "pmix-fence-16x16",
 ];
 const INITIATION: [&str; 6] =
     ["initiation-4x1", "initiation-8x1", "initiation-16x1", "initiation-16x2", "initiation-16x4", "initiation-16x8"];
@@ -122,7 +128,7 @@ fn cases(bench: &Bench) -> Result<Vec<Case>, Problem> {
     let shell = shell.unwrap_or_else(|| SSH.to_owned());
     let case = |name: String| {
         let mut case = Case::named(&name, &bench.hosts, &shell).or_else(together)?;
-        if case.work.is("jobs") != (bench.name == "jobs") || bench.name == "start" && case.work.is("memory") {
+        if case.work.is("jobs") != (bench.name == "jobs") {
             return together(format!("no case {name} of bench {}", bench.name));
         }
         case.is_standing = bench.name != "launch";
@@ -223,7 +229,7 @@ fn raise(
 }
 
 /// The wireup that the user has selected, with the arguments that the user has given for it.
-pub fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
+fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
     let path = bench.wireup()?;
     // The version in the first line of the answer; empty if the answer has no version.
     let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();
@@ -253,10 +259,8 @@ fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote,
     if case.work.ranks == Ranks::Mpi && surroundings.mpi_program.is_none() {
         return Some("needs --mpi-program".into());
     }
-    if let Ranks::OpenMpi(version) = case.work.ranks
-        && !work::open_mpi_program(version).exists()
-    {
-        return Some(format!("no {} here; cargo xtask setup makes it", work::open_mpi_program(version).display()));
+    if matches!(case.work.ranks, Ranks::Calls(..)) && !work::program_of(case).exists() {
+        return Some(format!("no {} here; cargo xtask setup makes it", work::program_of(case).display()));
     }
     let remote = case.remote.as_ref()?;
     if remote.hosts.len() < case.layout.node_count as usize {
