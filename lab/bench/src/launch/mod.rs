@@ -1,13 +1,11 @@
 //! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
 //!
 //! `launcher` makes the command line with which each launcher starts a job, `peers` finds launchers of other projects,
-//! `work` runs a case once, `session` runs a session in the background; `soak` runs many jobs through a session and
-//! measures the growth of the resources that its agents hold.
+//! `work` runs a case once, `session` runs a session in the background.
 mod case;
 mod launcher;
 pub mod peers;
 mod session;
-mod soak;
 mod work;
 
 use std::path::PathBuf;
@@ -52,13 +50,6 @@ const JOBS: Flag =
     Flag::value(&["--jobs"], "N", "jobs: number of jobs, in slices (--rounds, else 5) that launchers run in turn.")
         .or("1000");
 const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: number of jobs at a time.").or("16");
-const SOAK: Flag = Flag::value(
-    &["--soak"],
-    "N",
-    "jobs: instead, N jobs through one session, some of which crash, abort or leave something behind; compares what \
-     its agents hold before and after: memory, descriptors, threads, processes, files.",
-);
-const NODES: Flag = Flag::value(&["--nodes"], "N", "With --soak: virtual nodes of the session.").or("4");
 
 pub const COMMAND: Command = Command {
     name: "bench launch",
@@ -77,7 +68,7 @@ with one clock. overhead: wall without the slowest rank's MPI_Init.
         Section { title: "Cases", flags: &[CASE, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },
         Section { title: "Launchers", flags: &[WIREUP, WIREUP_ARG, UP_ARG, PEER, WITHOUT] },
         Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] },
-        Section { title: "jobs", flags: &[JOBS, IN_FLIGHT, SOAK, NODES] },
+        Section { title: "jobs", flags: &[JOBS, IN_FLIGHT] },
         Section { title: "Results", flags: &[flags::DRY_RUN, JSON] },
     ],
     ..NO_WORDS
@@ -100,8 +91,6 @@ const START: [&str; 2] = ["true-64x4", "true-16x16"];
 /// Number of slices into which the stream of jobs is cut, one per round, so that disturbances affect all launchers
 /// alike (chosen).
 const SLICES: u32 = 5;
-/// Maximum number of agents: more are too many for one machine (chosen).
-const SOAK_NODES_MAX: u32 = 1024;
 const SSH: &str = "ssh";
 /// The MPI program that `cargo xtask setup` builds.
 const DEFAULT_MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
@@ -156,18 +145,8 @@ fn one_word(value: &Value) -> Result<String, Error> {
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let (line, cases) = (&bench.line, cases(bench)?);
-    let soaked = line.last(SOAK, Value::at_least_one)?;
-    if soaked.is_some() && (bench.name != "jobs" || !bench.hosts.is_empty()) {
-        return Ok(together("--soak is for bench jobs on virtual nodes")?);
-    }
-    let wireup = wireup(bench)?;
-    if let Some(jobs) = soaked {
-        let node_count = line.one(NODES, |value| value.number_in(1, SOAK_NODES_MAX))?;
-        let in_flight = line.one(IN_FLIGHT, Value::at_least_one)?;
-        return soak::run(bench, &Launcher { kind: Kind::Session, ..wireup }, jobs, in_flight, node_count);
-    }
     let up_args = line.all(UP_ARG, Value::text)?;
-    let launchers = launchers(wireup, bench)?;
+    let launchers = launchers(wireup(bench)?, bench)?;
     for launcher in launchers.iter().filter(|launcher| !launcher.path.as_os_str().is_empty()) {
         print(&format!("{}: {} {}\n", launcher.name, launcher.path.display(), launcher.version));
     }

@@ -27,7 +27,7 @@ const BUSY_LEAD: Duration = Duration::from_millis(50);
 const POLLING_BOARD_BYTES: usize = 24;
 /// Time limit of one job of a stream; a job that takes longer counts as hanging and is killed. A hundred times the
 /// longest time of a single job under another launcher (chosen).
-pub const JOB_LIMIT: Duration = Duration::from_secs(10);
+const JOB_LIMIT: Duration = Duration::from_secs(10);
 /// Time per job that the time limit of a whole stream allows (chosen: far more than a usual job takes).
 const JOB_SHARE: Duration = Duration::from_secs(2);
 /// Time limit for contacting all hosts at once, before anything is timed (chosen).
