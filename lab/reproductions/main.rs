@@ -15,10 +15,9 @@ const REPRODUCE: Command = Command {
     name: "reproduce",
     purpose: "repeat the experiments of the sources",
     intro: "
-  wireup-reproduce init|overlap     S1: initialisation with non-blocking exchanges; how much of them is hidden
+  wireup-reproduce overlap          S1: how much of a non-blocking exchange is hidden
   wireup-reproduce tables           S1: the phases and bytes of a fence and of an allgather, and what they were in S1
   wireup-reproduce apps             S1: whole applications by four schemes of exchange
-  wireup-reproduce mpi              S2: real MPIs under several launchers, by calls; S1: the exchange in MPI_Init
   wireup-reproduce steps            S2: the phases of a start, by the steps that made it faster
   wireup-reproduce groups           S2: what groups of ranks cost, beside the simulator
   wireup-reproduce s4               S4: the start of processes until all are connected
@@ -30,12 +29,10 @@ wireup-reproduce NAME --help lists the flags of one.
     end: "",
 };
 
-const ALL: [Benchmark; 8] = [
-    ("init", &s1::INIT, s1::init),
+const ALL: [Benchmark; 6] = [
     ("overlap", &s1::OVERLAP, s1::overlap),
     ("tables", &s1::tables::COMMAND, s1::tables::run),
     ("apps", &s1::apps::COMMAND, s1::apps::run),
-    ("mpi", &s2::mpi::COMMAND, s2::mpi::run),
     ("steps", &s2::STEPS, s2::steps),
     ("groups", &s2::GROUPS, s2::groups),
     ("s4", &s4::COMMAND, s4::run),

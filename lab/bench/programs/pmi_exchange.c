@@ -2,17 +2,14 @@
 //
 // A client of PMI-1: init, barrier, finalize, and nothing else.
 //
-// pmi_exchange SIZE all|neighbours STAMPS [--unchecked] [--hold FIFO]
+// pmi_exchange SIZE all STAMPS [--unchecked]
 //
-// Puts one value of 32 bytes, fences, gets the values of all ranks (or of the two neighbours) and appends one line of
-// clock readings to STAMPS:
+// Puts one value of 32 bytes, fences, gets the values of all ranks and appends one line of clock readings to STAMPS:
 //
 //   rank size pair_bytes fence_enter fence_leave gets_begin gets_end      (CLOCK_MONOTONIC, ns)
 //
-// The line is written after finalize, so that writing it delays no other rank. With --hold it is written after the
-// gets, and the rank then waits until the last writer of FIFO has closed it. With --unchecked the values are not
+// The line is written after finalize, so that writing it delays no other rank. With --unchecked the values are not
 // compared: the echo server has none.
-#include <stdbool.h>
 #include <string.h>
 
 #include "stamps.h"
@@ -76,22 +73,14 @@ static void value_of(int rank, char *out) { sprintf(out, "%024x%08x", rank * 265
 
 int main(int argc, char **argv) {
     complaint_about = "pmi client";
-    static const char usage[] = "usage: pmi_exchange SIZE [all|neighbours STAMPS [--unchecked] [--hold FIFO]]";
-    if (argc != 2 && argc < 4) fail(usage, argc);
-    int size = atoi(argv[1]), hold = -1;
-    bool all = argc > 2 && strcmp(argv[2], "all") == 0, checked = true;
-    for (int i = 4; i < argc; i++) {
-        if (strcmp(argv[i], "--unchecked") == 0) checked = false;
-        if (strcmp(argv[i], "--hold") == 0 && i + 1 < argc && (hold = open(argv[i + 1], O_RDONLY | O_CLOEXEC)) < 0)
-            fail("cannot open the fifo", errno);
-    }
-    int rank = pmi_init(size);
+    if (argc != 2 && argc < 4) fail("usage: pmi_exchange SIZE [all STAMPS [--unchecked]]", argc);
+    int size = atoi(argv[1]), is_checked = argc < 5, rank = pmi_init(size);
     if (argc == 2) {
         pmi_barrier();
         pmi_finalize();
         _exit(0);
     }
-    char kvsname[1024], value[VALUE_LEN + 1], byte;
+    char kvsname[1024], value[VALUE_LEN + 1];
     pmi_ask("maxes", "cmd=get_maxes\n");
     snprintf(kvsname, sizeof kvsname, "%s", pmi_value(pmi_ask("my_kvsname", "cmd=get_my_kvsname\n"), " kvsname="));
     value_of(rank, value);
@@ -100,20 +89,17 @@ int main(int argc, char **argv) {
     uint64_t enter = now_ns();
     pmi_barrier();
     uint64_t leave = now_ns();
-    for (int i = 0; i < (all ? size : 2); i++) {
-        int other = all ? i : (rank + (i == 0 ? size - 1 : 1)) % size;
+    for (int other = 0; other < size; other++) {
         char *got = pmi_value(pmi_ask("get_result", "cmd=get kvsname=%s key=bench-%d\n", kvsname, other), " value=");
         value_of(other, value);
-        if (strcmp(got, value) != 0 && checked) fail("got a wrong value", other);
+        if (strcmp(got, value) != 0 && is_checked) fail("got a wrong value", other);
     }
     uint64_t end = now_ns();
 
-    if (hold < 0) pmi_finalize();
+    pmi_finalize();
     int pair_bytes = snprintf(kvsname, sizeof kvsname, "bench-%d", rank) + VALUE_LEN;
     if (!append(argv[3], "%d %d %d %llu %llu %llu %llu\n", rank, size, pair_bytes, (ull)enter, (ull)leave, (ull)leave,
                 (ull)end))
         fail("cannot append to the stamps", errno);
-    while (hold >= 0 && read(hold, &byte, 1) < 0 && errno == EINTR) continue;
-    if (hold >= 0) pmi_finalize();
     _exit(0);
 }

@@ -5,16 +5,12 @@
 // board.
 //
 // polling --busy: keeps a cpu busy, in a session of its own, until it is killed or the process that started it exits.
-//
-// polling --number N: a rank whose end depends on its number. Of 20 consecutive ones, 16 exit properly; one each exits
-// with 3, is killed by SIGSEGV, aborts, and leaves a sleeping child behind.
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include "stamps.h"
 
@@ -43,23 +39,8 @@ static void be_busy(void) {
     for (volatile uint32_t count = 0;; count++) continue;
 }
 
-static void misbehave(int number) {
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    if (number % 20 == 4) _exit(3);
-    if (number % 20 == 9) raise(SIGSEGV);
-    if (number % 20 == 14) abort();
-    if (number % 20 == 19 && fork() == 0) {
-        // Detached from its rank's session and output, as processes left behind by mistake often are.
-        setsid();
-        for (int fd = 0; fd < 3; fd++) close(fd);
-        sleep(100000);
-    }
-    _exit(0);
-}
-
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "--busy")) be_busy();
-    if (argc == 3 && !strcmp(argv[1], "--number")) misbehave(atoi(argv[2]));
     if (argc != 4) return 2;
     uint32_t size = atoi(argv[1]), turns = atoi(argv[2]);
     int fd = open(argv[3], O_RDWR | O_CLOEXEC);

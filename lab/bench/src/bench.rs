@@ -245,6 +245,11 @@ impl Bench {
         self.samples.borrow_mut().add(case, contestant, round, outcome);
     }
 
+    /// The values of a contestant in one round, for values that are computed from those of several contestants.
+    pub fn measured(&self, case: &Json, contestant: &str, round: i64) -> Measures {
+        self.samples.borrow().measured(case, contestant, round)
+    }
+
     pub fn absent(&self, contestant: &str, why: impl AsRef<str>) {
         progress::hide();
         self.samples.borrow_mut().absent(contestant, why.as_ref());

@@ -2,7 +2,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -118,23 +118,10 @@ impl Running {
     /// # Errors
     /// The time limit of the command has passed or the user has interrupted.
     pub fn ends_within(&mut self, at_most: Duration) -> Result<bool, Failure> {
-        let until = Instant::now() + at_most;
-        loop {
-            progress::renew();
-            let left = self.invocation.limit.saturating_sub(self.begin.elapsed());
-            if self.interrupt.is_set() {
-                return Err(Failure::Interrupted);
-            }
-            if left.is_zero() {
-                return Err(Failure::TimedOut(self.invocation.limit.as_secs_f64()));
-            }
-            let glance = until.min(Instant::now() + left.min(GLANCE));
-            if await_any(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], glance).unwrap_or(false) {
-                return Ok(true);
-            }
-            if Instant::now() >= until {
-                return Ok(false);
-            }
+        let latest = self.begin + self.invocation.limit;
+        match await_ready(&self.pidfd, latest.min(Instant::now() + at_most), &self.interrupt)? {
+            false if Instant::now() >= latest => Err(Failure::TimedOut(self.invocation.limit.as_secs_f64())),
+            has_ended => Ok(has_ended),
         }
     }
 
@@ -173,6 +160,27 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         end(&mut self.child);
+    }
+}
+
+/// Waits until the descriptor is readable or has ended; returns whether that happened before `until`.
+///
+/// # Errors
+/// The user has interrupted.
+pub fn await_ready(descriptor: &impl AsFd, until: Instant, interrupt: &Interrupt) -> Result<bool, Failure> {
+    loop {
+        progress::renew();
+        if interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        // An error of `poll` counts as "not ready".
+        let glance = until.min(Instant::now() + GLANCE);
+        if await_any(&mut [PollFd::new(descriptor, PollFlags::IN)], glance).unwrap_or(false) {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
     }
 }
 
@@ -237,8 +245,8 @@ pub struct Ended {
     pub elapsed_s: f64,
 }
 
-/// Runs a command `count` times, at most `in_flight` at the same time; `{i}` in an argument is replaced by the number
-/// of the run, from 0. A run that takes longer than `each` counts as hanging and is killed.
+/// Runs a command `count` times, at most `in_flight` at the same time. A run that takes longer than `each` counts as
+/// hanging and is killed.
 ///
 /// # Errors
 /// All runs together take longer than the limit of the command, or the user has interrupted.
@@ -249,19 +257,12 @@ pub fn stream(
     each: Duration,
     interrupt: &Interrupt,
 ) -> Result<Ended, Failure> {
-    let has_number = once.argv.iter().any(|word| word.as_encoded_bytes().windows(3).any(|part| part == b"{i}"));
     let fail = |error| once.not_started(error);
     let mut command = once.command().map_err(fail)?;
     let mut running: Vec<(Child, OwnedFd, Instant)> = Vec::new();
     let (begin, mut started, mut ended) = (Instant::now(), 0, Ended::default());
     let ran = loop {
         if started < count && running.len() < in_flight as usize {
-            if has_number {
-                let word = |word: &OsString| word.to_string_lossy().replace("{i}", &started.to_string()).into();
-                command = Invocation { argv: once.argv.iter().map(word).collect(), ..once.clone() }
-                    .command()
-                    .map_err(fail)?;
-            }
             let (child, pidfd) = spawn(&mut command).map_err(fail)?;
             running.push((child, pidfd, Instant::now()));
             started += 1;
@@ -346,7 +347,11 @@ mod tests {
 
     #[test]
     fn the_ends_of_a_stream_are_counted() {
-        let (once, _dir) = sh("case {i} in 3) exit 1;; 4) sleep 1000;; esac", Duration::from_secs(60));
+        // The runs leave files, by which each has a number.
+        let script = "cd ${0%/*}; for i in 0 1 2 3 4 5; do mkdir run$i && break; done 2>&-
+                      case $i in 3) exit 1;; 4) exec sleep 1000;; esac";
+        let (mut once, dir) = sh(script, Duration::from_secs(60));
+        once.argv.push(dir.file("x").into());
         let ended = stream(&once, 6, 2, Duration::from_secs(1), &Interrupt::default()).unwrap();
         assert_eq!((ended.well, ended.badly, ended.hung), (4, 1, 1));
     }

@@ -24,9 +24,13 @@ pub const JSON: Flag = Flag {
 };
 pub const RESULTS: Section = Section { title: "Results", flags: &[DRY_RUN, JSON] };
 
-/// The parts of a benchmark that the user has selected by `flag`, out of `all`.
-pub fn parts(line: &Line, flag: Flag, all: &[&'static str]) -> Result<Vec<&'static str>, Error> {
-    let all: Vec<_> = all.iter().map(|part| (*part, *part)).collect();
+/// Selects parts of a benchmark; the default names all of them.
+pub const PART: Flag = Flag::value(&["--part"], "A,B,..", "Only these.");
+
+/// The parts that the user has selected by `flag`, whose default names all of them.
+pub fn parts(line: &Line, flag: Flag) -> Result<Vec<&'static str>, Error> {
+    let all = flag.default.into_iter().flat_map(|all| all.split(','));
+    let all: Vec<_> = all.map(|part| (part, part)).collect();
     line.one(flag, |value| value.list(|part| part.choice(&all)))
 }
 

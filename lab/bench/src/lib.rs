@@ -7,7 +7,7 @@
 //! hosts.
 //!
 //! The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
-//! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.
+//! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files).
 //! `lab/reproductions` uses the same parts.
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,6 @@ mod spawn;
 mod staging;
 pub mod stamps;
 pub mod startup;
-mod tap;
 
 pub use launch::RunningSession;
 
@@ -49,7 +48,6 @@ const BENCH: Command = Command {
   wireup bench spawn                 MPI_Comm_spawn
   wireup bench stage                 copies of files to the nodes of a session
   wireup bench p2p|coll              links between agents
-  wireup bench tap                   what wireup tap costs
 
 wireup help bench BENCHMARK lists its flags. Each prints medians of interleaved rounds, and ratios to the first
 contestant.
@@ -63,18 +61,10 @@ contestant.
 const MAN: &str = "man";
 
 /// All command lines with their flags.
-pub const COMMANDS: [&Command; 8] = [
-    &BENCH,
-    &launch::COMMAND,
-    &startup::COMMAND,
-    &modex::COMMAND,
-    &spawn::COMMAND,
-    &staging::COMMAND,
-    &links::COMMAND,
-    &tap::COMMAND,
-];
+pub const COMMANDS: [&Command; 7] =
+    [&BENCH, &launch::COMMAND, &startup::COMMAND, &modex::COMMAND, &spawn::COMMAND, &staging::COMMAND, &links::COMMAND];
 
-const BENCHMARKS: [Benchmark; 10] = [
+const BENCHMARKS: [Benchmark; 9] = [
     ("launch", &launch::COMMAND, launch::run),
     ("start", &launch::COMMAND, launch::run),
     ("jobs", &launch::COMMAND, launch::run),
@@ -84,7 +74,6 @@ const BENCHMARKS: [Benchmark; 10] = [
     ("stage", &staging::COMMAND, staging::run),
     ("p2p", &links::COMMAND, links::run),
     ("coll", &links::COMMAND, links::run),
-    ("tap", &tap::COMMAND, tap::run),
 ];
 
 const PARTS: [Part; 5] = [

@@ -54,7 +54,7 @@ pub fn program_of(pid: Pid) -> Option<PathBuf> {
 }
 
 /// Whether a process of wireup is a keeper, not an agent.
-pub fn is_keeper(pid: Pid) -> bool {
+fn is_keeper(pid: Pid) -> bool {
     process(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.comm.contains(KEEPER_MARK))
 }
 

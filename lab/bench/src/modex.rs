@@ -11,20 +11,18 @@ use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, parts};
+use crate::flags::{ACROSS, LIMIT, NO_WORDS, PART, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, parts};
 use crate::launch::words;
 use crate::layout::Layout;
 use crate::samples::{Measures, of_ranks, seconds};
 use crate::stamps;
 
-const PART: Flag =
-    Flag::value(&["--part"], "A,B,..", "Only these: fence, direct, init, shmem.").or("fence,direct,init,shmem");
+const PARTS: Flag = PART.or("fence,direct,init,shmem");
 const NODES: Flag =
     Flag::value(&["--nodes"], "A,B,..", "Numbers of nodes (with hosts at most all of them).").or("2,4,8,16,32");
 const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node.").or("4");
 const SHMEM_NODES: Flag = Flag::value(&["--shmem-nodes"], "A,B,..", "shmem: numbers of nodes.").or("1");
 const PPNS: Flag = Flag::value(&["--ppns"], "A,B,..", "shmem: ranks of a node.").or("1,2,4,8");
-const BYTES: Flag = Flag::value(&["--bytes"], "N", "Length of each rank's value.").or("64");
 const OSHMEM: Flag =
     Flag::value(&["--oshmem"], "PATH", "shmem: init and an argument.").or("target/programs/oshmem/initfin");
 const PEER: Flag = Flag::value(
@@ -43,7 +41,7 @@ first get by direct modex, PMIx_Init and opening UCX, shmem_init (on several nod
     sections: &[
         Section {
             title: "Jobs",
-            flags: &[PART, NODES, PPN, SHMEM_NODES, PPNS, BYTES, ROUNDS, OSHMEM, PEER, WIREUP, WIREUP_ARG, LIMIT],
+            flags: &[PARTS, NODES, PPN, SHMEM_NODES, PPNS, ROUNDS, OSHMEM, PEER, WIREUP, WIREUP_ARG, LIMIT],
         },
         ACROSS,
         RESULTS,
@@ -53,8 +51,8 @@ first get by direct modex, PMIx_Init and opening UCX, shmem_init (on several nod
 
 /// Largest number of ranks: with more, one machine gives no useful figures (chosen).
 const SIZE_MAX: u32 = 4096;
-/// Largest length of values (bytes): the PMIx library compresses longer texts.
-const BYTES_MAX: u32 = 4000;
+/// Length of each rank's value (bytes).
+const VALUE_BYTES: u32 = 64;
 const ROUNDS_DEFAULT: u32 = 5;
 const LIMIT_S: u64 = 120;
 
@@ -78,15 +76,6 @@ const FENCES: [(&str, &str); 3] = [
     ("links when needed", "--modex=full --exchange=log --early-wireup=no"),
     ("through the tree", "--modex=full --exchange=tree"),
 ];
-/// Contestants that measure `shmem_init` on several nodes.
-const SHMEM: [(&str, &str); 6] = [
-    ("tree, full modex", "--agent-transport=tree --modex=full"),
-    ("tree, direct modex", "--agent-transport=tree --modex=direct"),
-    ("tcp, full modex", "--agent-transport=tcp --modex=full"),
-    ("tcp, direct modex", "--agent-transport=tcp --modex=direct"),
-    ("ucx, full modex", "--agent-transport=ucx --modex=full"),
-    ("ucx, direct modex", "--agent-transport=ucx --modex=direct"),
-];
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
@@ -95,16 +84,16 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     nodes.retain(|&nodes| bench.hosts.is_empty() || nodes as usize <= bench.hosts.len());
     let (ppn, ppns) = (line.one(PPN, size)?, line.one(PPNS, |value| value.list(size))?);
     let shmem_nodes = line.one(SHMEM_NODES, |value| value.list(size))?;
-    let bytes = line.one(BYTES, |value| value.number_in(1, BYTES_MAX))?;
     let (oshmem, peers) = (std::path::absolute(line.one(OSHMEM, Value::path)?)?, line.all(PEER, pair)?);
     let mut turns = Vec::new();
     let mut add = |part: &str, contestant: &str, (node_count, ppn), client: Client, arguments: &str| {
         let layout = Layout { node_count, ppn };
-        let case = json!({ "part": part, "nodes": node_count, "ppn": ppn, "ranks": layout.job_size(), "bytes": bytes });
+        let ranks = layout.job_size();
+        let case = json!({ "part": part, "nodes": node_count, "ppn": ppn, "ranks": ranks, "bytes": VALUE_BYTES });
         let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
         turns.push(Turn::new(contestant, &case, rounds, (layout, client, arguments.to_owned())));
     };
-    for part in parts(line, PART, &["fence", "direct", "init", "shmem"])? {
+    for part in parts(line, PARTS)? {
         match part {
             "init" => {
                 add(part, "PMIx_Init", (1, 1), COLLECT, "");
@@ -113,8 +102,15 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             }
             "shmem" => {
                 for (&nodes, &ppn) in shmem_nodes.iter().flat_map(|nodes| ppns.iter().map(move |ppn| (nodes, ppn))) {
-                    let all = if nodes == 1 { &[("shmem_init", "")][..] } else { &SHMEM };
-                    all.iter().for_each(|(name, arguments)| add(part, name, (nodes, ppn), Client::Oshmem, arguments));
+                    if nodes == 1 {
+                        add(part, "shmem_init", (nodes, ppn), Client::Oshmem, "");
+                    }
+                    for transport in ["tree", "tcp", "ucx"].iter().filter(|_| nodes > 1) {
+                        for modex in ["full", "direct"] {
+                            let flags = format!("--agent-transport={transport} --modex={modex}");
+                            add(part, &format!("{transport}, {modex} modex"), (nodes, ppn), Client::Oshmem, &flags);
+                        }
+                    }
                     peers.iter().for_each(|(name, command)| add(part, name, (nodes, ppn), Client::Peer, command));
                 }
             }
@@ -145,7 +141,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             }
             Client::Exchange(what, spin) => {
                 argv.extend([bench.scratch.program("pmix_exchange").into(), size.to_string().into(), what.into()]);
-                argv.extend([stamps.clone().into(), bytes.to_string().into()]);
+                argv.extend([stamps.clone().into(), VALUE_BYTES.to_string().into()]);
                 argv.extend(words(spin));
             }
         }

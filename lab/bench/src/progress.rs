@@ -50,14 +50,3 @@ pub fn of_rounds(case: &str, round: i64, count: u32) -> String {
         _ => format!("{case}, round {} of {count}", round + 1),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_names_case_and_round() {
-        assert_eq!(of_rounds(&of_cases("fence", 4, 12), 1, 5), "fence, 4 of 12 cases, round 2 of 5");
-        assert_eq!(of_rounds(&of_cases("fence", 1, 1), WARM_UP, 5), "fence, warm-up");
-    }
-}

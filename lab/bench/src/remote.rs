@@ -8,12 +8,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
-
 use crate::bench::Bench;
-use crate::command::{self, Failure, GLANCE, await_any, wrong};
+use crate::command::{self, Failure, await_ready, wrong};
 use crate::leftovers::Interrupt;
-use crate::progress;
 
 /// Longest time for an answer of a process (chosen).
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -106,20 +103,8 @@ impl Remotes {
     /// Waits for a whole line of the process with this index.
     pub fn answer(&mut self, index: usize) -> Result<String, Failure> {
         let remote = &mut self.all[index];
-        let until = Instant::now() + ANSWER_MAX;
-        loop {
-            progress::renew();
-            if self.interrupt.is_set() {
-                return Err(Failure::Interrupted);
-            }
-            // An error can only be EINTR and counts as "not ready".
-            let mut polls = [PollFd::new(remote.output.get_ref(), PollFlags::IN)];
-            if await_any(&mut polls, Instant::now() + GLANCE).unwrap_or(false) {
-                break;
-            }
-            if Instant::now() > until {
-                return Err(wrong(format!("host {}: it does not answer", remote.host)));
-            }
+        if !await_ready(remote.output.get_ref(), Instant::now() + ANSWER_MAX, &self.interrupt)? {
+            return Err(wrong(format!("host {}: it does not answer", remote.host)));
         }
         let mut line = String::new();
         let problem = match remote.output.read_line(&mut line) {
@@ -153,11 +138,4 @@ pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
         (name, 0).to_socket_addrs().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
     let ipv4 = |address: SocketAddr| if let SocketAddr::V4(address) = address { Some(*address.ip()) } else { None };
     found.filter_map(ipv4).next().ok_or_else(|| io::Error::other(format!("{name} has no IPv4 address")))
-}
-
-/// Random bytes, for secrets.
-pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
-    let mut bytes = [0; LEN];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes)
 }

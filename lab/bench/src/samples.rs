@@ -226,6 +226,16 @@ impl Samples {
         }
     }
 
+    /// The values of a contestant in one round.
+    pub fn measured(&self, case: &Value, contestant: &str, round: i64) -> Measures {
+        let its = self.rows.iter().filter(|row| row.contestant == contestant && row.case == *case);
+        let measure = |row: &Row| {
+            let (_, value) = *row.rounds.iter().find(|(number, _)| *number == round)?;
+            Some(Measure { quantity: row.quantity.clone(), unit: row.unit, value })
+        };
+        its.filter_map(measure).collect()
+    }
+
     /// Prints that a contestant is not available on this machine, and the reason.
     pub fn absent(&mut self, contestant: &str, why: &str) {
         print(&format!("missing: {contestant}: {why}\n"));

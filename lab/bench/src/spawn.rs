@@ -26,13 +26,13 @@ use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{DRY_RUN, JSON, LIMIT, NO_WORDS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use crate::flags::{DRY_RUN, JSON, LIMIT, NO_WORDS, PART, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::{Case, Kind, Launcher, peers, words};
 use crate::samples::{Measures, bytes, median, seconds};
 use crate::{leftovers, memory};
 
-const PART: Flag = Flag::value(&["--part"], "A,B", "Only these: call, many.").or("call,many");
-const MPI: Flag = Flag::value(&["--mpi"], "A,B", "Only these: mpich, open-mpi.").or("mpich,open-mpi");
+const MEASURED: Flag = PART.or("call,many");
+const MPI: Flag = Flag::value(&["--mpi"], "A,B", "Only these.").or("mpich,open-mpi");
 const PARENTS: Flag = Flag::value(&["--parents"], "N", "call: ranks that start children together.").or("4");
 const CHILDREN: Flag = Flag::value(&["--children"], "N", "call: children of a call.").or("4");
 const CALLS: Flag = Flag::value(&["--calls"], "N", "call: calls of a job, one after the other.").or("5");
@@ -60,7 +60,7 @@ many: one rank starts one child after another: the time of a call in each tenth 
     sections: &[Section {
         title: "Flags",
         flags: &[
-            PART, MPI, PARENTS, CHILDREN, CALLS, PAUSE, ROUNDS, TIMES, MPICH_PROGRAM, OPEN_MPI_PROGRAM, WIREUP,
+            MEASURED, MPI, PARENTS, CHILDREN, CALLS, PAUSE, ROUNDS, TIMES, MPICH_PROGRAM, OPEN_MPI_PROGRAM, WIREUP,
             WIREUP_ARG, LIMIT, DRY_RUN, JSON,
         ],
     }],
@@ -105,7 +105,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         pause_ms: line.one(PAUSE, |value| value.number_in(0, PAUSE_MS_MAX))?,
     };
     let many = Job { parents: 1, children: 1, calls: line.one(TIMES, Value::at_least_one)?, pause_ms: 0 };
-    let parts = parts(line, PART, &["call", "many"])?;
+    let parts = parts(line, MEASURED)?;
     let mpis = line.one(MPI, |value| value.list(|mpi| mpi.choice(&MPIS.map(|mpi| (mpi.0, mpi)))))?;
     let wireup = bench.wireup()?;
     let found = peers::find(&[], bench);

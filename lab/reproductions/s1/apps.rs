@@ -14,7 +14,8 @@ use std::time::Duration;
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts, together};
+use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, PART, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts, together};
+use wireup_bench::launch::timed_mpi;
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, median, seconds, value_of};
 use wireup_bench::stamps;
@@ -22,11 +23,10 @@ use wireup_bench::startup::job::Launch;
 use wireup_bench::startup::{RANKS, sizes};
 use wireup_flags::{Command, Flag, Section, Value};
 
-use super::{MPI_PROGRAM, mpi_program, real_mpi, slow_nodes};
+use super::slow_nodes;
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes, powers of two", ..RANKS }.or("4,16,64");
-const PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: kernels, mpi.").or("kernels,mpi");
-const NODES: Flag = Flag::value(&["--nodes"], "N", "Nodes of a job; the ranks fill them.").or("4");
+const PARTS: Flag = PART.or("kernels,mpi");
 const KERNEL: Flag = Flag::value(&["--kernel"], "A,B,..", "Only these.").or("ep,cg,is,mg");
 const SCHEME: Flag =
     Flag::value(&["--scheme"], "A,B,..", "Only these; gains are over fence.").or("fence,allgather,ifence,iallgather");
@@ -34,21 +34,24 @@ const SETUP: Flag =
     Flag::value(&["--setup"], "A,B,..", "Lengths of the setup phase, in percent of a fence.").or("0,50,100,200");
 const DELAY_MS: Flag = Flag::value(&["--delay-ms"], "N", "Delay of the links between agents; 0: none.").or("100");
 
+const MPI_PROGRAM: Flag = Flag::value(&["--mpi-program"], "PATH", "An MPI program that does init, barrier, finalize.")
+    .or("target/programs/mpich5/initfin");
+
 pub const COMMAND: Command = Command {
     name: "reproduce apps",
     purpose: "time whole applications whose ranks exchange their addresses by four schemes",
     sections: &[
-        Section { title: "Jobs", flags: &[RANKS_HERE, NODES, DELAY_MS, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
+        Section { title: "Jobs", flags: &[RANKS_HERE, DELAY_MS, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
         Section { title: "Applications", flags: &[PARTS, KERNEL, SCHEME, SETUP, MPI_PROGRAM] },
         RESULTS,
     ],
     ..NO_WORDS
 };
 
-const KERNELS: [&str; 4] = ["ep", "cg", "is", "mg"];
-const SCHEMES: [&str; 4] = ["fence", "allgather", "ifence", "iallgather"];
-const FENCE: &str = SCHEMES[0];
-const BLOCKING: [&str; 2] = [FENCE, SCHEMES[1]];
+/// Nodes of a job, which the ranks fill.
+const NODES: u32 = 4;
+const FENCE: &str = "fence";
+const BLOCKING: [&str; 2] = [FENCE, "allgather"];
 /// Number of jobs that run first to find the length of the setup phase. `ROUNDS_DEFAULT`: number of measured rounds
 /// (both chosen).
 const TRIALS: u32 = 5;
@@ -67,13 +70,12 @@ struct App {
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
-    let node_count = line.one(NODES, Value::at_least_one)?;
     let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
-    let parts = parts(line, PARTS, &["kernels", "mpi"])?;
+    let parts = parts(line, PARTS)?;
     for ranks in line.one(RANKS_HERE, sizes)? {
-        let layout = Layout { node_count, ppn: ranks / node_count };
+        let layout = Layout { node_count: NODES, ppn: ranks / NODES };
         if layout.job_size() != ranks || !ranks.is_power_of_two() {
-            together(format!("{ranks} ranks do not fill {node_count} nodes, or are no power of two"))?;
+            together(format!("{ranks} ranks do not fill {NODES} nodes, or are no power of two"))?;
         }
         for part in &parts {
             if *part == "mpi" { mpi(bench, layout, delay)? } else { one_size(bench, layout, delay)? }
@@ -85,7 +87,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 /// Times an MPI program with each kind of fence. The setup phases are fractions of what an `MPI_Init` with strict
 /// fences waits for the PMI server.
 fn mpi(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
-    let Some(program) = mpi_program(bench)? else { return Ok(()) };
+    let program = std::path::absolute(bench.line.one(MPI_PROGRAM, Value::path)?)?;
+    if !program.exists() {
+        bench.absent("mpi", format!("no {}: see --mpi-program", program.display()));
+        return Ok(());
+    }
     let mut turns = Vec::new();
     for percent in bench.line.one(SETUP, |value| value.list(Value::number))? {
         let case = json!({
@@ -102,7 +108,10 @@ fn mpi(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
     let run = |fence: &str, setup_s: f64| {
         let setup_ns = (setup_s * 1e9).round();
         let words = [format!("--pmi-fence={fence}"), format!("--env=WIREUP_BENCH_SETUP_NS={setup_ns}")];
-        real_mpi(bench, launch.clone().with(words), &program)
+        timed_mpi(bench, layout.job_size(), |variables| {
+            let launch = launch.clone().with(words).with(variables.map(|variable| format!("--env={variable}")));
+            Ok(bench.run(launch.argv(vec![program.clone().into()]), launch.limit)?.0)
+        })
     };
     let exchanges = (0..TRIALS).map(|_| Ok(need(&run(FENCES[0], 0.0)?, "mpi-exchange")));
     let exchange_s = median(exchanges.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0);
@@ -122,25 +131,20 @@ fn one_size(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Proble
     let launch = Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?;
     let fence_s = fence_s(bench, &launch)?;
     // A wrong result in one round fails the contestant, even if other rounds are right.
-    let (mut rounds, mut failed) = (vec![Vec::new(); turns.len()], None);
-    bench.turns(&turns, |&(at, app), is_warm_up| {
+    let mut failed = None;
+    bench.turns(&turns, |&app, _| {
         let outcome = job(bench, &launch, app, fence_s * f64::from(app.setup_percent) / 100.0);
         failed = failed.take().or(outcome.clone().err());
-        if !is_warm_up {
-            rounds[at].push(outcome.clone().ok());
-        }
         outcome
     });
-    for alike in turns.chunk_by(|one, next| one.case == next.case) {
-        add_gains(bench, alike, &rounds);
-    }
+    turns.iter().filter(|turn| turn.contestant != FENCE).for_each(|turn| add_gains(bench, turn));
     failed.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// The contestants for one job size, each with its index; contestants of the same case follow each other.
-fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<(usize, App)>>, Problem> {
+/// The contestants for one job size.
+fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<App>>, Problem> {
     let line = &bench.line;
-    let (kernels, schemes) = (parts(line, KERNEL, &KERNELS)?, parts(line, SCHEME, &SCHEMES)?);
+    let (kernels, schemes) = (parts(line, KERNEL)?, parts(line, SCHEME)?);
     let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
     let mut turns = Vec::new();
     for kernel in kernels {
@@ -149,10 +153,8 @@ fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<(usi
                 "kernel": kernel, "ranks": layout.job_size(), "nodes": layout.node_count,
                 "setup-percent": setup_percent, "delay-ms": delay.as_millis() as u64,
             });
-            for &scheme in &schemes {
-                let app = App { kernel, scheme, setup_percent };
-                turns.push(Turn::new(scheme, &case, rounds, (turns.len(), app)));
-            }
+            let turn = |&scheme| Turn::new(scheme, &case, rounds, App { kernel, scheme, setup_percent });
+            turns.extend(schemes.iter().map(turn));
         }
     }
     Ok(turns)
@@ -160,20 +162,18 @@ fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<(usi
 
 /// The duration of a fence, measured in some jobs before the others; the setup phases are fractions of it.
 fn fence_s(bench: &Bench, launch: &Launch) -> Result<f64, Failure> {
-    let app = App { kernel: KERNELS[1], scheme: FENCE, setup_percent: 0 };
+    let app = App { kernel: "cg", scheme: FENCE, setup_percent: 0 };
     let fences = (0..TRIALS).map(|_| Ok(need(&job(bench, launch, app, 0.0)?, "call")));
     Ok(median(fences.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0))
 }
 
-/// Adds the time that each scheme of a case has gained over `FENCE` in the same round.
-fn add_gains(bench: &Bench, alike: &[Turn<(usize, App)>], rounds: &[Vec<Option<Measures>>]) {
-    let Some(fence) = alike.iter().find(|turn| turn.contestant == FENCE) else { return };
-    for turn in alike.iter().filter(|turn| turn.contestant != FENCE) {
-        let is_blocking = BLOCKING.contains(&turn.what.1.scheme);
-        for (round, both) in rounds[fence.what.0].iter().zip(&rounds[turn.what.0]).enumerate() {
-            if let (Some(fence), Some(ours)) = both {
-                bench.add(&turn.case, &turn.contestant, round as i64, Ok(gains(fence, ours, is_blocking)));
-            }
+/// Adds the time that a scheme has gained over `FENCE` in each round that both have.
+fn add_gains(bench: &Bench, turn: &Turn<App>) {
+    let is_blocking = BLOCKING.contains(&turn.what.scheme);
+    for round in 0..turn.rounds.into() {
+        let [fence, ours] = [FENCE, turn.contestant.as_str()].map(|name| bench.measured(&turn.case, name, round));
+        if !fence.is_empty() && !ours.is_empty() {
+            bench.add(&turn.case, &turn.contestant, round, Ok(gains(&fence, &ours, is_blocking)));
         }
     }
 }

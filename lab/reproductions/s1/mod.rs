@@ -1,82 +1,44 @@
-//! S1: the initialisation of a middleware with every scheme (figure 10) and of a real MPI, split into exchange and rest
-//! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12); the phases and bytes of
-//! exchanges (`tables`); whole applications (`apps`).
-//!
-//! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking
-//! scheme its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when
-//! the application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores.
+//! S1: how much of an exchange is hidden behind other work (figures 11 and 12); the phases and bytes of exchanges
+//! (`tables`); whole applications (`apps`).
 pub mod apps;
 pub mod slow_shell;
 pub mod slurm;
 pub mod tables;
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, PART, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
-use wireup_bench::samples::{Measures, count, median, seconds, value_of};
-use wireup_bench::stamps;
-use wireup_bench::startup::job::{self, Job, Launch, with_job};
+use wireup_bench::samples::{count, median, seconds, value_of};
+use wireup_bench::startup::job::{Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Scheme, Step, Work, default_rounds, named};
-use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
+use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES};
 use wireup_flags::{Command, Flag, Section, Value};
 
-const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024,4096,16384).", ..RANKS };
-const INIT_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: schemes, mpi.").or("schemes,mpi");
-const OVERLAP_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: sleep, spin, least-sleep, least-spin.")
-    .or("sleep,spin,least-sleep,least-spin");
-const WORK_MS: Flag = Flag::value(&["--work-ms"], "N", "Local work of each rank, asleep.").or("20");
+const RANKS_HERE: Flag = RANKS.or("16,64,256,1024,4096,16384");
+const PARTS: Flag = PART.or("sleep,spin,least-sleep,least-spin");
 const DELAY_MS: Flag =
     Flag::value(&["--delay-ms"], "N", "Delay of the links between agents while the clients spin; 0: none.").or("10");
-const MPI_RANKS: Flag =
-    Flag::value(&["--mpi-ranks"], "A,B,..", "Job sizes of the MPI program, 4 ranks a node.").or("8,16,32,64,128");
-const MPI_PROGRAM: Flag = Flag::value(&["--mpi-program"], "PATH", "An MPI program that does init, barrier, finalize.")
-    .or("target/programs/mpich5/initfin");
-const JOBS: [Flag; 7] = [RANKS_HERE, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT];
-
-pub const INIT: Command = Command {
-    name: "reproduce init",
-    purpose: "time the initialisation of a middleware that uses startup exchanges, and of a real MPI",
-    sections: &[
-        Section { title: "Jobs", flags: &JOBS },
-        Section { title: "Parts", flags: &[INIT_PARTS, WORK_MS, MPI_RANKS, MPI_PROGRAM] },
-        Section { title: "Exchanges", flags: &[SCHEME, VALUE_BYTES, KEY_BYTES] },
-        RESULTS,
-    ],
-    ..NO_WORDS
-};
 
 pub const OVERLAP: Command = Command {
     name: "reproduce overlap",
     purpose: "measure how much of a startup exchange hides behind other work",
     intro: "
-Every round has the blocking exchange; work alone, as long as that exchange has taken; the start of the same \
-exchange, the
-same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores. A round \
-of
-least-sleep or least-spin searches for the least work that hides 99 % of the exchange.
+Every round has the blocking exchange; work alone, as long as that exchange has taken; the start of the same exchange,
+the same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores. A
+round of least-sleep or least-spin searches for the least work that hides 99 % of the exchange.
 ",
     sections: &[
-        Section { title: "Jobs", flags: &JOBS },
-        Section { title: "Parts", flags: &[OVERLAP_PARTS, DELAY_MS] },
+        Section { title: "Jobs", flags: &[RANKS_HERE, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
+        Section { title: "Parts", flags: &[PARTS, DELAY_MS] },
         Section { title: "Exchanges", flags: &[SCHEME, VALUE_BYTES, KEY_BYTES] },
         RESULTS,
     ],
     ..NO_WORDS
 };
 
-const RANKS_DEFAULT: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
-const SCHEMES: [&str; 8] =
-    ["text-fence", "text-get-2", "text-get-all", "fence", "fence-get-2", "allgather", "ifence", "iallgather"];
-/// Ranks per node of a real MPI: few, so that there are several nodes; on a single node MPICH exchanges nothing.
-const MPI_PPN: u32 = 4;
-/// Number of rounds with a real MPI: starting a rank costs some 10 ms of CPU time.
-const MPI_ROUNDS: u32 = 3;
 /// The operations that may overlap with work, each with its blocking form.
 const PAIRS: [(&str, &str); 2] = [("ifence", "fence"), ("iallgather", "allgather")];
 /// Number of rounds that determine the length of the work (chosen).
@@ -91,66 +53,11 @@ const LEAST_PRECISION: f64 = 1.0 / 32.0;
 const LEAST_MAX: f64 = 16.0;
 const LEAST_LIMIT_S: u64 = 7200;
 
-pub fn init(bench: &Bench) -> Result<(), Problem> {
-    let line = &bench.line;
-    let choice = Choice::read(line, &RANKS_DEFAULT)?;
-    let work = Work::Sleep(Duration::from_millis(line.one(WORK_MS, Value::number)?.into()));
-    let parts = parts(line, INIT_PARTS, &["schemes", "mpi"])?;
-    let mpi_ranks = line.one(MPI_RANKS, sizes)?;
-    let layouts = if parts.contains(&"schemes") { &choice.layouts[..] } else { &[] };
-    for &layout in layouts {
-        let case = choice.case("init", layout);
-        let turn = |contestant, rounds, what| Turn::new(contestant, &case, rounds, what);
-        let rounds = bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size()));
-        let mut turns = vec![turn("work", rounds, Step::work_alone(work, choice.lengths))];
-        turns.extend(choice.fitting(&SCHEMES.map(named), layout).map(|scheme| {
-            let step = Step::exchange(scheme, choice.lengths).with_work(work);
-            turn(scheme.name, scheme.rounds(layout.job_size(), bench.rounds), step)
-        }));
-        job::turns(bench, &Launch::new(bench, layout)?, &case, &turns);
-    }
-    if parts.contains(&"mpi")
-        && let Some(program) = mpi_program(bench)?
-    {
-        let turn = |ranks: &u32| {
-            let layout = Layout::of(*ranks, MPI_PPN);
-            let case = json!({ "part": "mpi", "ranks": ranks, "nodes": layout.node_count, "ppn": layout.ppn });
-            Ok(Turn::new("mpi", &case, bench.rounds.unwrap_or(MPI_ROUNDS), Launch::new(bench, layout)?))
-        };
-        let turns: Vec<Turn<Launch>> = mpi_ranks.iter().map(turn).collect::<Result<_, Problem>>()?;
-        bench.turns(&turns, |launch, _| real_mpi(bench, launch.clone(), &program));
-    }
-    Ok(())
-}
-
-/// The MPI program to run, if it is there.
-fn mpi_program(bench: &Bench) -> Result<Option<PathBuf>, Problem> {
-    let program = std::path::absolute(bench.line.one(MPI_PROGRAM, Value::path)?)?;
-    if !program.exists() {
-        bench.absent("mpi", format!("no {}: see --mpi-program", program.display()));
-        return Ok(None);
-    }
-    Ok(Some(program))
-}
-
-/// Runs an MPI program into which `programs/mpi_shim.c` is loaded; on every rank the shim measures MPI_Init and, within
-/// it, the communication with the PMI server. Returns medians over the ranks.
-fn real_mpi(bench: &Bench, launch: Launch, program: &std::path::Path) -> Result<Measures, Failure> {
-    let (file, layout) = (bench.scratch.empty_file("mpi-stamps")?, launch.layout);
-    let launch = launch.with([
-        format!("--env=LD_PRELOAD={}", bench.scratch.program("mpi_shim").display()),
-        format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
-    ]);
-    let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
-    measures.extend(stamps::of_mpi(&fs::read_to_string(file)?, layout.job_size())?);
-    Ok(measures)
-}
-
 pub fn overlap(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
-    let choice = Choice::read(line, &RANKS_DEFAULT)?;
+    let choice = Choice::read(line, RANKS_HERE)?;
     let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
-    for part in parts(line, OVERLAP_PARTS, &["sleep", "spin", "least-sleep", "least-spin"])? {
+    for part in parts(line, PARTS)? {
         let measure = if part.starts_with("least") { least } else { hide };
         if part.ends_with("sleep") {
             for &layout in &choice.layouts {
@@ -191,8 +98,7 @@ fn slow_nodes(bench: &Bench, layout: Layout, delay: Duration) -> Result<Option<V
 
 /// The non-blocking operations that the user has chosen, each with its blocking form.
 fn pairs(choice: &Choice) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let is_wanted = |name: &str| choice.schemes.is_empty() || choice.schemes.iter().any(|scheme| scheme.name == name);
-    PAIRS.into_iter().filter(move |(later, _)| is_wanted(later))
+    PAIRS.into_iter().filter(move |(later, _)| choice.schemes.iter().any(|scheme| scheme.name == *later))
 }
 
 /// Searches for the least work that hides each non-blocking operation (figure 12), anew in each round.
@@ -254,19 +160,12 @@ fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) {
         bench.attempt(&turns, || {
             with_job(bench, &launch, |job| {
                 let steps = steps(choice, job, kind, named(later), named(blocking))?;
-                let mut times = [const { Vec::new() }; 3];
-                bench.turns(&turns, |at, is_warm_up| {
-                    let outcome = job.step(&steps[*at]);
-                    if !is_warm_up {
-                        times[*at].push(outcome.as_ref().ok().and_then(|measures| value_of(measures, "rank")));
-                    }
-                    outcome
-                });
-                for (round, first) in times[0].iter().enumerate() {
-                    let others = [1, 2].map(|at| times[at].get(round).copied().flatten());
-                    if let (Some(blocking_s), [Some(work_s), Some(both_s)]) = (first, others) {
+                bench.turns(&turns, |at, _| job.step(&steps[*at]));
+                for round in 0..rounds.into() {
+                    let times = names.each_ref().map(|name| value_of(&bench.measured(&case, name, round), "rank"));
+                    if let [Some(blocking_s), Some(work_s), Some(both_s)] = times {
                         let overlap = count("overlap", 1.0 - (both_s - work_s) / blocking_s);
-                        bench.add(&case, later, round as i64, Ok(vec![overlap]));
+                        bench.add(&case, later, round, Ok(vec![overlap]));
                     }
                 }
                 Ok(())

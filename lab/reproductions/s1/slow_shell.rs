@@ -89,30 +89,3 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
         let _ = to.shutdown(Shutdown::Both);
     });
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn relayed_bytes_arrive_in_order_after_the_delay() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let delay = Duration::from_millis(30);
-        let address = relay(vec![listener.local_addr().unwrap().to_string()], delay).unwrap();
-        let echo = thread::spawn(move || {
-            let (mut socket, _) = listener.accept().unwrap();
-            let mut bytes = [0; 6];
-            socket.read_exact(&mut bytes).unwrap();
-            socket.write_all(&bytes).unwrap();
-        });
-        let mut socket = TcpStream::connect(address).unwrap();
-        let begin = Instant::now();
-        socket.write_all(b"one").unwrap();
-        socket.write_all(b"two").unwrap();
-        let mut bytes = [0; 6];
-        socket.read_exact(&mut bytes).unwrap();
-        assert!(&bytes == b"onetwo" && begin.elapsed() >= 2 * delay);
-        echo.join().unwrap();
-        assert_eq!(socket.read(&mut bytes).unwrap(), 0, "the end is passed on too");
-    }
-}

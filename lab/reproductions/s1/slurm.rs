@@ -291,27 +291,3 @@ fn request(rank: &mut UnixStream) -> io::Result<Option<String>> {
 fn reply(rank: &mut UnixStream, text: &str) -> io::Result<()> {
     rank.write_all(format!("{:6}{text}", text.len()).as_bytes())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_have_the_lengths_of_the_source() {
-        let value = "v".repeat(18);
-        let (mut fence, mut allgather) = (Vec::new(), 7u32.to_le_bytes().to_vec());
-        push(&mut fence, "000000007");
-        push(&mut fence, &value);
-        push(&mut allgather, &value);
-        assert_eq!((fence.len(), allgather.len()), (35, 26));
-        for (is_allgather, block) in [(false, fence), (true, allgather)] {
-            let layout = Layout { node_count: 2, ppn: 4 };
-            let (below, ranks, pairs) = (Vec::new(), Vec::new(), HashMap::new());
-            let array = vec![0; 8 * ROW];
-            let mut process = Process { index: 1, layout, is_allgather, parent: None, below, ranks, pairs, array };
-            process.index_pairs(&block).unwrap();
-            assert_eq!(process.value("000000007").unwrap(), value);
-            assert!(process.index_pairs(&block[1..]).is_err() && process.value("9").is_err());
-        }
-    }
-}

@@ -21,26 +21,24 @@ use wireup_flags::{Command, Flag, Section, Value};
 
 use super::slurm;
 
-const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 4096,8192).", ..RANKS };
+const RANKS_HERE: Flag = RANKS.or("4096,8192");
 const REPEAT: Flag = Flag::value(&["--repeat"], "N", "Exchanges of each job, besides the first.").or("5");
-const EXCHANGES: Flag =
-    Flag::value(&["--exchange"], "A,B,..", "wireup's jobs: one for each of these of its --exchange.")
-        .or("tree,ring,log");
 
 pub const COMMAND: Command = Command {
     name: "reproduce tables",
     purpose: "time the phases of a fence and of an allgather and count their bytes",
     sections: &[
         Section { title: "Jobs", flags: &[RANKS_HERE, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
-        Section { title: "Exchanges", flags: &[EXCHANGES, VALUE_BYTES, KEY_BYTES, REPEAT] },
+        Section { title: "Exchanges", flags: &[VALUE_BYTES, KEY_BYTES, REPEAT] },
         RESULTS,
     ],
     ..NO_WORDS
 };
 
-const RANKS_DEFAULT: [u32; 2] = [4096, 8192];
 /// Number of measured rounds (chosen).
 const ROUNDS_DEFAULT: u32 = 3;
+/// wireup's algorithms, as its flag `--exchange` takes them.
+const EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 /// The collectives: name, and the schemes of the exchanges that check values and of those that are measured.
 const WIREUP_S: [(&str, [&str; 2]); 2] =
     [("fence", ["fence-get-2", "fence"]), ("allgather", ["allgather", "allgather"])];
@@ -52,7 +50,7 @@ const TRAFFIC: &str = "exchange traffic";
 /// Whose fence or allgather a job measures: that of wireup by PMI, or that of Slurm as S1 describes it.
 #[derive(Clone, Debug)]
 enum By {
-    Wireup { schemes: [&'static str; 2], exchange: String },
+    Wireup { schemes: [&'static str; 2], exchange: &'static str },
     Slurm { kind: &'static str },
 }
 
@@ -68,16 +66,15 @@ struct Stamps {
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
-    let choice = Choice::read(line, &RANKS_DEFAULT)?;
+    let choice = Choice::read(line, RANKS_HERE)?;
     let repeat = line.one(REPEAT, Value::at_least_one)?;
-    let exchanges = line.one(EXCHANGES, |value| value.list(Value::text))?;
     for &layout in &choice.layouts {
         let case = choice.case("tables", layout);
         let turn = |name: &str, by| Turn::new(name, &case, bench.rounds.unwrap_or(ROUNDS_DEFAULT), by);
         let mut turns = Vec::new();
         for (kind, schemes) in WIREUP_S {
-            let by = |exchange: &String| By::Wireup { schemes, exchange: exchange.clone() };
-            turns.extend(exchanges.iter().map(|exchange| turn(&format!("{kind}, {exchange}"), by(exchange))));
+            let by = |exchange| turn(&format!("{kind}, {exchange}"), By::Wireup { schemes, exchange });
+            turns.extend(EXCHANGES.map(by));
             turns.push(turn(&format!("{kind} as in S1"), By::Slurm { kind }));
         }
         bench.turns(&turns, |by, _| job(bench, &choice, layout, by, repeat));

@@ -1,7 +1,6 @@
-//! S2: its first table (`mpi`); its closing table (`steps`, by processes of which each is a `rank`); and the cost of
-//! groups of ranks (`groups`), compared with the simulator.
+//! S2: its closing table (`steps`, by processes of which each is a `rank`); and the cost of groups of ranks (`groups`),
+//! compared with the simulator.
 mod groups;
-pub mod mpi;
 pub mod rank;
 
 use std::ffi::OsString;
@@ -25,17 +24,7 @@ use wireup_capi::net::now_ns;
 use wireup_flags::{Command, Flag, Section, Value};
 use wireup_testbed::slowfs::{SlowFs, Spec};
 
-const COLUMN: Flag =
-    Flag::value(&["--column"], "A,B,..", "Only these.").or("baseline,staged,groups,pmix-ring,on-demand");
 const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Numbers of ranks.").or("16,64,256,1024");
-const CONNECT_MAX: Flag = Flag::value(
-    &["--connect-max"],
-    "N",
-    "Connect all to all up to this many ranks; N ranks have N x N sockets in all.",
-)
-.or("1024");
-const PARTNERS: Flag =
-    Flag::value(&["--partners"], "N", "on-demand: how many other ranks each rank sends a message to.").or("2");
 
 pub const STEPS: Command = Command {
     name: "reproduce steps",
@@ -43,26 +32,16 @@ pub const STEPS: Command = Command {
     intro: "
 The phases of the ranks' start, on virtual nodes of this machine. The ranks' program and 20 libraries are on a slow
 file server (wireup-testbed slowfs: 0.2 ms for each operation, one at a time), and nothing of them is cached. Each
-column has what the one before it has, with one thing replaced:
-
-  baseline    put, fence and a get for each rank, by message; then a connection to each; all ranks read the server
-  staged      wireup run --stage, with copies that an earlier run has left
-  groups      the ranks exchange among themselves (allgather, alltoall); their ring comes from an allgather
-  pmix-ring   their ring comes from PMIX_Ring
-  on-demand   no addresses are exchanged; a connection is made with the first message
+column has what the one before it has, with one thing replaced (lab/reproductions/s2/README.md).
 ",
-    sections: &[
-        Section {
-            title: "Jobs",
-            flags: &[COLUMN, RANKS, PPN, CONNECT_MAX, PARTNERS, ROUNDS, WIREUP, WIREUP_ARG, LIMIT],
-        },
-        RESULTS,
-    ],
+    sections: &[Section { title: "Jobs", flags: &[RANKS, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIMIT] }, RESULTS],
     ..NO_WORDS
 };
 
 /// Maximum number of ranks: more were not measured. Each rank has an address of its own below 127.1.0.0/16.
 const RANKS_MAX: u32 = 4096;
+/// Largest number of ranks that connect all to all: N ranks have N x N sockets in all.
+const CONNECT_MAX: u32 = 1024;
 /// Minimum number of ranks: with fewer, there are no ranks about half the job away.
 const RANKS_MIN: u32 = 4;
 const ROUNDS_DEFAULT: u32 = 3;
@@ -93,18 +72,13 @@ const ON_DEMAND: &str = "on-demand";
 
 pub fn steps(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
-    let columns = line.one(COLUMN, |value| value.list(|column| column.choice(&COLUMNS.map(|one| (one.0, one)))))?;
     let sizes = line.one(RANKS, |value| value.list(|ranks| ranks.number_in(RANKS_MIN, RANKS_MAX)))?;
-    // The last partner of a rank is size / 2 + 2 N - 1 ranks further on, and must not be the rank itself.
-    let fewest = sizes.iter().min().copied().unwrap_or(RANKS_MIN);
-    let partners = line.one(PARTNERS, |value| value.number_in(1, (fewest / 2).max(2)))?;
-    let (ppn, connect_max) = (line.one(PPN, Value::at_least_one)?, line.one(CONNECT_MAX, Value::number)?);
+    let ppn = line.one(PPN, Value::at_least_one)?;
     let mut turns = Vec::new();
     for &ranks in &sizes {
-        for &column in columns.iter().filter(|column| column.0 == ON_DEMAND || ranks <= connect_max) {
-            let case = json!({ "ranks": ranks, "ppn": ppn });
-            let (contestant, rounds) = (column.0.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
-            turns.push(Turn { contestant, case, rounds, what: (column, ranks) });
+        let case = json!({ "ranks": ranks, "ppn": ppn });
+        for column in COLUMNS.into_iter().filter(|column| column.0 == ON_DEMAND || ranks <= CONNECT_MAX) {
+            turns.push(Turn::new(column.0, &case, bench.rounds.unwrap_or(ROUNDS_DEFAULT), (column, ranks)));
         }
     }
     if bench.lists(&turns) {
@@ -116,8 +90,7 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
         let begin = now_ns();
         let mut argv = bench.wireup_run(ranks, ranks.div_ceil(ppn), ppn, "--pmi simple").map_err(wrong)?;
         argv.extend(server.flags(column != BASELINE).into_iter().map(OsString::from));
-        argv.extend([server.mount.join(PROGRAM).into(), rank::WORD.into(), column.into()]);
-        argv.extend([begin, partners.into()].map(|number| number.to_string().into()));
+        argv.extend([server.mount.join(PROGRAM).into(), rank::WORD.into(), column.into(), begin.to_string().into()]);
         let (_, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
         let mut measures = read(&text, lacks, ranks, begin)?;
         measures.push(count("operations", server.settle() as f64));

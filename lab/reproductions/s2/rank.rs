@@ -36,10 +36,10 @@ const WAIT_MS_MAX: i32 = 300_000;
 
 static JOB: JobSlot<()> = JobSlot::new();
 
-/// Distances from a rank to the ranks that it sends messages to on demand: about half the job, so that these ranks are
-/// not its neighbours in the graph.
-fn partners(size: u32, count: u32) -> impl Iterator<Item = u32> {
-    (0..count).map(move |number| size / 2 + 1 + 2 * number)
+/// Distances from a rank to the two ranks that it sends messages to on demand: about half the job, so that these ranks
+/// are not its neighbours in the graph.
+fn partners(size: u32) -> [u32; 2] {
+    [size / 2 + 1, size / 2 + 3]
 }
 
 /// The address of a rank. Each rank has its own, because one address has not enough ports for all pairs of ranks.
@@ -63,22 +63,20 @@ fn lap(clock: &mut u64) -> u64 {
     now - std::mem::replace(clock, now)
 }
 
-/// Runs a rank. `args`: the arguments after `WORD`: the rank's column, the clock at the start of the job, and the
-/// number of other ranks to which it sends a message.
+/// Runs a rank. `args`: the arguments after `WORD`: the rank's column, and the clock at the start of the job.
 pub fn run(args: &[OsString]) -> Result<(), String> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let own = "wireup-reproduce steps starts these processes itself";
-    let &[column, begin, count] = &words[..] else { return Err(own.into()) };
-    let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
+    let &[column, begin] = &words[..] else { return Err(own.into()) };
+    let begin: u64 = begin.parse().map_err(|_| own)?;
     raise_open_files().map_err(shown)?;
     let job = Job::join(&JOB).map_err(shown)?;
     let joined = now_ns();
     let rank = job.rank;
     let Ended { job, phases, end } = match column {
         "baseline" | "staged" => by_pairs(job, joined)?,
-        "groups" => by_groups(job, Start::Allgather, None)?,
-        "on-demand" => by_groups(job, Start::Ring, Some(count))?,
-        _ => by_groups(job, Start::Ring, None)?,
+        "groups" => by_groups(job, Start::Allgather, false)?,
+        _ => by_groups(job, Start::Ring, column == "on-demand")?,
     };
     JOB.leave(job.with).map_err(shown)?;
     let phases = phases.map(|ns| ns.to_string()).join(" ");
@@ -202,10 +200,10 @@ fn by_pairs(mut job: Job, mut clock: u64) -> Result<Ended, String> {
 
 /// Makes the ranks' own network, and groups of the node's ranks and of the first ranks of all nodes; exchanges the
 /// numbers of the nodes; then an alltoall and a connection to each other rank, or messages to some of them.
-fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<Ended, String> {
+fn by_groups(job: Job, start: Start, on_demand: bool) -> Result<Ended, String> {
     let (rank, size) = (job.rank, job.size);
     // Connections on demand are those of S2's connection manager: datagrams request and accept them.
-    let transport = if on_demand.is_some() { Transport::Udp } else { Transport::Tcp };
+    let transport = if on_demand { Transport::Udp } else { Transport::Tcp };
     let mut context = Context::new(job, Some(Engine::Peers), start, transport).map_err(shown)?;
     let (made, world) = (context.worker.lazy_network.phases, context.world());
     let mut clock = now_ns();
@@ -222,8 +220,8 @@ fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<Ended, St
     }
     let populate_ns = lap(&mut clock);
     let (mut addresses_ns, mut connected) = (0, Vec::new());
-    if let Some(count) = on_demand {
-        talk(&mut context, world, count)?;
+    if on_demand {
+        talk(&mut context, world)?;
     } else {
         let (halves, rows) = sockets_for_all(rank, size, own_address(rank))?;
         let Done::Rows(theirs) = done(&mut context, world, Operation::Alltoall(rows))? else {
@@ -253,9 +251,9 @@ fn done(context: &mut Context, world: Group, operation: Operation) -> Result<Don
 }
 
 /// Sends a message to each partner, and receives one from each.
-fn talk(context: &mut Context, world: Group, count: u32) -> Result<(), String> {
+fn talk(context: &mut Context, world: Group) -> Result<(), String> {
     let Group { rank, size, .. } = world;
-    for distance in partners(size, count) {
+    for distance in partners(size) {
         let (to, from) = ((rank + distance) % size, (rank + size - distance % size) % size);
         let sent = context.send(world, to, TAG, &rank.to_le_bytes()).map_err(shown)?;
         let received = context.receive(world, from, TAG).map_err(shown)?;
@@ -287,7 +285,7 @@ mod tests {
     fn addresses_differ_and_partners_are_not_the_rank_itself() {
         assert_eq!((own_address(0), own_address(1023)), (Ipv4Addr::new(127, 1, 0, 1), Ipv4Addr::new(127, 1, 4, 0)));
         for size in [4, 8, 64, 1024] {
-            assert!(partners(size, 2).all(|distance| distance % size != 0), "{size}");
+            assert!(partners(size).iter().all(|distance| distance % size != 0), "{size}");
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use wireup_bench::bench::Bench;
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::remote::{Remotes, address_of, random};
+use wireup_bench::remote::{Remotes, address_of};
+use wireup_os::random;
 
 use super::process::{self, Place, Report};
 use super::scheme::{Exchange, SCHEMES, STAR, Scheme, encode_pair, ranks_of};
@@ -53,7 +54,7 @@ pub fn by_shells(bench: &Bench, scheme: Scheme, size: u16, limit: Duration) -> R
     let addresses = |host: &String| Ok((address_of(host)?, own_address(host)?));
     let addresses: Vec<(Ipv4Addr, Ipv4Addr)> = bench.hosts.iter().map(addresses).collect::<io::Result<_>>()?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let (port, secret) = (listener.local_addr()?.port(), random()?);
+    let (port, secret) = (listener.local_addr()?.port(), random::bytes()?);
     // Declared before `channels`, so that it is dropped after them: a shell ends when the channel of its process is
     // closed.
     let mut shells = Remotes::none(bench, "shells-stderr")?;
@@ -143,14 +144,6 @@ fn own_address(host: &str) -> io::Result<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn neighbours_in_the_ring_get_each_others_values() {
-        let rows: Vec<Vec<u8>> = (0..4).map(|rank| [[rank; VALUE_LEN], [10 + rank; VALUE_LEN]].concat()).collect();
-        // From the left neighbour its right value, from the right neighbour its left value.
-        let wanted = [[13; VALUE_LEN], [1; VALUE_LEN]].concat();
-        assert_eq!(of_neighbours(Scheme::named("ssh-bc").unwrap(), 0, 4, &rows), wanted);
-    }
 
     #[test]
     fn addresses_are_ipv4_and_without_a_user() {

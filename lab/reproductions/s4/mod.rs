@@ -21,10 +21,11 @@ use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, together};
-use wireup_bench::remote::{Remote, Remotes, random};
+use wireup_bench::remote::{Remote, Remotes};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
 use wireup_flags::{Command, Flag, Section};
 use wireup_os::process::raise_open_files;
+use wireup_os::random;
 
 const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.")
     .or("original,ssh-dr,ssh-bc,mpd,mpd-bc,hypercube,wireup,wireup-session");
@@ -34,18 +35,8 @@ pub const COMMAND: Command = Command {
     name: "reproduce s4",
     purpose: "time the start of a job until all processes are connected",
     intro: "
-Jobs whose processes connect to each other, one socket for each pair, by six schemes and by wireup.
-
-  original    one remote shell and one connection back per process, one after the other; the launcher sends all values \
-to all
-  ssh-dr      the same, but each process is sent only what is meant for it
-  ssh-bc      the same for the neighbours in a ring of the processes; the values go around that ring
-  mpd         standing agents in a ring start the processes and carry puts and gets, one for each pair of processes
-  mpd-bc      the same agents carry puts and gets of neighbours; the values go around the ring of the processes
-  hypercube   standing agents and processes in hypercubes
-  wireup      wireup run: put, fence and gets; wireup-session: the same in a session, which is started before
-
-What each scheme sends is counted and compared with its formula; a difference is an error.
+Jobs whose processes connect to each other, one socket for each pair, by six schemes (lab/reproductions/s4/README.md)
+and by wireup. What each scheme sends is counted and compared with its formula; a difference is an error.
 ",
     sections: &[
         Section { title: "Jobs", flags: &[SCHEME, PROCESSES, ROUNDS, WIREUP, WIREUP_ARG, LIMIT] },
@@ -147,7 +138,7 @@ fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes, Door), Failure> {
         Err(_) => Err(wrong(format!("agent on {}: {}", agent.host, agent.hello))),
     };
     let all: Vec<SocketAddrV4> = agents.all.iter().map(address).collect::<Result<_, _>>()?;
-    let (secret, first) = (random()?, all[0]);
+    let (secret, first) = (random::bytes()?, all[0]);
     let mut seat = Seat { index: 0, is_ring, secret, all };
     for index in 0..bench.hosts.len() {
         seat.index = index as u16;

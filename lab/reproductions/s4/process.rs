@@ -234,30 +234,3 @@ impl Cube {
         owners.flat_map(|owner| self.held[owner ^ usize::from(self.rank)]).collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn in_a_hypercube_every_process_gets_what_reassembly_gives_it() {
-        for size in [2, 4, 8, 32] {
-            let row = |owner: u16| {
-                let others = (0..size).filter(move |peer| *peer != owner);
-                sockets::encode(others.map(|peer| SocketAddrV4::new(Ipv4Addr::from(u32::from(owner)), peer)))
-            };
-            let rows: Vec<Vec<u8>> = (0..size).map(row).collect();
-            let mut all: Vec<Cube> = (0..size).map(|rank| Cube::new(rank, size, &rows[usize::from(rank)])).collect();
-            for bit in 0..size.ilog2() as u16 {
-                let messages: Vec<Vec<u8>> = all.iter_mut().map(|one| one.crossing(bit)).collect();
-                for (rank, one) in all.iter_mut().enumerate() {
-                    assert_eq!(messages[rank ^ 1 << bit].len(), usize::from(size / 2) * VALUE_LEN);
-                    one.cross(bit, &messages[rank ^ 1 << bit]);
-                }
-            }
-            for (rank, one) in (0..).zip(all) {
-                assert_eq!(one.finish(), reassembled(&rows, rank), "{rank} of {size}");
-            }
-        }
-    }
-}

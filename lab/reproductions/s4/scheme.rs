@@ -1,33 +1,11 @@
 //! The schemes of table 1 of S4 and the hypercube of its section 6, and what each of them sends.
 //!
-//! ```text
-//!   N processes, A agents (M = min(N, A) of them with p = N/M processes each), V bytes a value, H bytes of header a
-//!   message, L = log2 N
-//!
-//!   Original      star      N(H + T) + N(H + (N-1)V) + N(H + N(N-1)V)
-//!   SSH-DR        star      N(H + T) + 2N(H + (N-1)V)
-//!   SSH-BC        star      N(H + T) + 2N(H + 2V)
-//!                 channel   N(N-1)(H + (N-1)V)
-//!   MPD           star      (H + T) + (H + J)
-//!                 hops      A(H + J) + 2AH + p²A M(M-1)/2 (2H + 2G + (N-1)V)
-//!                 local     N(3H + (N-1)V) + N(N-1)(2H + 2G + (N-1)V)
-//!   MPD-BC        star      (H + T) + (H + J)
-//!                 channel   N(N-1)(H + (N-1)V)
-//!                 hops      A(H + J) + 2AH + MA(2H + 2G + V)
-//!                 local     N(7H + 4G + 4V)
-//!   Hypercube     star      (H + T) + (H + J)
-//!                 channel   NL(H + N/2 V)
-//!                 hops      (A-1)(H + J) + A log2 A H + (A-1)NLV
-//!                 local     N((3 + 2L)H + 2LG + 2LV)
-//! ```
-//!
-//! The star has the launcher in its middle; the channel joins processes; hops are those from agent to agent; local is
-//! what an agent and its own processes send each other. T is the secret with which a connection begins, J the job of a
-//! launch request, G names a value. A request and its answer make one round of the ring of agents, A hops, half of all
-//! such hops by requests. With MPD each of the N(N-1) gets is for all values of another process, and takes a round if
-//! that process belongs to another agent: N(N-p) rounds. In a ring of processes only the first and the last process of
-//! an agent have a neighbour at another agent: 2M rounds, if M > 1. In S4's terms W_N is (N-1)V: per process W_N in,
-//! and W_N² (Original), W_N (DR) or N messages of W_N (BC, MPD) out.
+//! The section *Bytes* of `README.md` has the formulas that [`Scheme::formula`] computes. The star has the launcher in
+//! its middle; the channel joins processes; hops are those from agent to agent; local is what an agent and its own
+//! processes send each other. A request and its answer make one round of the ring of agents, A hops, half of all such
+//! hops by requests. With MPD each of the N(N-1) gets is for all values of another process, and takes a round if that
+//! process belongs to another agent: N(N-p) rounds. In a ring of processes only the first and the last process of an
+//! agent have a neighbour at another agent: 2M rounds, if M > 1.
 use std::io;
 use std::ops::Range;
 
@@ -220,20 +198,6 @@ pub fn decode_pair(body: &[u8]) -> io::Result<(u16, u16)> {
 mod tests {
     use super::*;
     use crate::s4::wire::HEADER_LEN;
-
-    #[test]
-    fn a_neighbours_neighbour_is_oneself_and_one_of_both_calls() {
-        for (name, sizes) in [("ssh-bc", &[2, 3, 4, 16][..]), ("mpd-bc", &[2, 5, 16]), ("hypercube", &[2, 4, 16])] {
-            let scheme = Scheme::named(name).unwrap();
-            for (size, rank) in sizes.iter().flat_map(|&size| (0..size).map(move |rank| (size, rank))) {
-                for (slot, neighbour) in scheme.neighbours(rank, size).into_iter().enumerate() {
-                    let far = scheme.far_slot(slot as u16);
-                    assert_eq!(scheme.neighbours(neighbour, size)[usize::from(far)], rank, "{name} {size}");
-                    assert_ne!(scheme.calls(rank, slot as u16), scheme.calls(neighbour, far), "{name} {size}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn sizes_that_do_not_fit_are_refused() {

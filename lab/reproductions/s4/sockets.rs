@@ -115,19 +115,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn values_survive_as_bytes_and_reassembly_gives_each_process_what_is_meant_for_it() {
-        // The value of a pair of processes shows which pair it belongs to.
-        let value = |owner: u16, peer: u16| SocketAddrV4::new(Ipv4Addr::from(u32::from(owner)), peer + 65_000);
-        let others = |owner: u16| (0..5).filter(move |peer| *peer != owner);
-        let rows: Vec<Vec<u8>> = (0..5).map(|owner| encode(others(owner).map(|peer| value(owner, peer)))).collect();
-        for peer in 0..5 {
-            let wanted: Vec<SocketAddrV4> = others(peer).map(|owner| value(owner, peer)).collect();
-            assert_eq!(decode(&reassembled(&rows, peer)), Some(wanted));
-        }
-        assert_eq!(decode(&[0; VALUE_LEN + 1]), None);
-    }
-
-    #[test]
     fn only_the_socket_of_the_peer_is_accepted() {
         let make = |calls| make_all(Ipv4Addr::LOCALHOST, std::iter::once(calls)).unwrap();
         let ((near, near_values), (far, far_values)) = (make(false), make(true));

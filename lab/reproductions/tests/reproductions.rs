@@ -10,7 +10,6 @@ use results::{Lines, Results};
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
 use wireup_e2e::{Run, machines, programs};
-use xtask::layout;
 use xtask::programs::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
@@ -46,7 +45,7 @@ fn s4_connects_all_processes_by_every_scheme() {
     let results = Results::of("s4");
     let shell = results.shell("shift\nexec /bin/sh -c \"$*\"");
     let hosts = "--hosts 127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4";
-    let folder = results.0.display();
+    let folder = results.folder();
     let words =
         format!("s4 {hosts} --remote-shell {shell} --shared {folder} --processes 2,4,8 --rounds 1 {}", results.json());
     let words = format!("{words} --wireup {}", programs::wireup().display());
@@ -66,7 +65,7 @@ fn s4_connects_all_processes_by_every_scheme() {
 fn s4_uses_real_ssh() {
     let Some(machines) = machines::four() else { return };
     let results = Results::of("s4-ssh");
-    let folder = results.0.display();
+    let folder = results.folder();
     let words = format!("--hosts n0,n1,n2,n3 --processes 4 --rounds 1 --shared {folder} {}", results.json());
     let words = format!("{words} --wireup {}", programs::wireup().display());
     machines.shell(&format!("{PROGRAM} s4 {words}")).succeed();
@@ -80,7 +79,7 @@ fn s4_uses_real_ssh() {
 fn s4_fails_if_it_has_measured_nothing() {
     let results = Results::of("s4-nothing");
     let shell = results.shell("echo no such host >&2; exit 255");
-    let folder = results.0.display();
+    let folder = results.folder();
     let words = format!(
         "s4 --hosts 127.0.0.1 --remote-shell {shell} --shared {folder} --processes 2 --rounds 1 --scheme original"
     );
@@ -99,7 +98,7 @@ fn steps_have_every_phase_of_every_column() {
         println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
         return;
     }
-    let lines = reproduce("steps", "steps --ranks 8,12 --ppn 4 --connect-max 8 --rounds 1");
+    let lines = reproduce("steps", "steps --ranks 8,12 --ppn 4 --rounds 1");
     let of_groups = ["endpoint-open", "ring-exchange", "create-ring", "create-world", "create-node", "teardown"];
     let all = [&of_groups[..], &["launch", "populate", "address-exchange", "connect", "total"]].concat();
     for (column, without) in [
@@ -111,9 +110,7 @@ fn steps_have_every_phase_of_every_column() {
     ] {
         for (phase, ranks) in all.iter().flat_map(|phase| [8, 12].map(|ranks| (phase, ranks))) {
             let values = lines.values(column, &format!("ranks={ranks},ppn=4"), phase);
-            // With twelve ranks, only ranks that connect on demand are measured: the other columns connect each rank to
-            // all.
-            let is_there = !without.contains(phase) && (ranks == 8 || column == "on-demand");
+            let is_there = !without.contains(phase);
             assert!(
                 values.len() == usize::from(is_there) && values.iter().all(|value| *value > 0.0),
                 "{column} {ranks} {phase}"
@@ -124,26 +121,6 @@ fn steps_have_every_phase_of_every_column() {
     let operations = |column| lines.value(column, "ranks=8,ppn=4", "operations");
     assert!(operations("baseline") > 8.0 * 20.0, "{}", operations("baseline"));
     assert!(operations("staged") < operations("baseline") / 2.0, "{}", operations("staged"));
-}
-
-#[test]
-fn calls_of_real_mpis_add_up_under_wireup_and_under_their_own_launchers() {
-    for (flavour, folder, name) in
-        [(Flavour::Mpich5, "mpich5", "MPICH 5"), (Flavour::OpenMpi4, "openmpi4", "Open MPI 4")]
-    {
-        let Some(_) = program(flavour, "initfin") else { continue };
-        let results = Results::of(folder);
-        let wireup = programs::wireup();
-        let words = format!("mpi --mpi {folder} --ranks 4 --rounds 1 --wireup {} {}", wireup.display(), results.json());
-        Run::tool(PROGRAM, words.split_whitespace()).cwd(&layout::root()).succeed();
-        let lines = results.lines();
-        for launcher in ["wireup", "its own"] {
-            let of = |quantity| lines.value(launcher, &format!("mpi={name},ranks=4"), quantity);
-            let parts = ["MPI_Init", "MPI_Barrier", "MPI_Finalize", "other"].map(of);
-            assert!((parts.iter().sum::<f64>() - of("wall")).abs() < 1e-6 && parts[0] > 0.0, "{name} {launcher}");
-            assert!(0.0 < of("mpi-exchange") && of("mpi-exchange") < of("mpi-init"), "{name} {launcher}");
-        }
-    }
 }
 
 #[test]
@@ -173,19 +150,6 @@ fn ranks_that_talk_to_few_hold_fewer_connections_than_those_that_talk_to_all() {
     assert!(of("talk-log2", "connections-all") <= 120.0 && of("talk-log2", "client-memory") > 0.0);
     let simulated = |quantity| lines.value("talk-log2", "part=connections simulated,ranks=16384", quantity);
     assert!(simulated("connections") < 200.0 && simulated("node-different") < simulated("node-addresses"));
-}
-
-#[test]
-fn init_has_every_scheme_and_a_real_mpi() {
-    let lines = reproduce("init", "init --ranks 8 --ppn 4 --rounds 1 --work-ms 1 --part schemes");
-    for scheme in ["work", "text-fence", "fence-get-2", "allgather", "ifence", "iallgather"] {
-        assert!(lines.value(scheme, "part=init,ranks=8", "ready") >= 1e-3, "{scheme}");
-    }
-    let Some(mpi) = program(Flavour::Mpich5, "initfin") else { return };
-    let words = format!("init --part mpi --mpi-ranks 8 --rounds 1 --mpi-program {}", mpi.display());
-    let lines = reproduce("init-mpi", &words);
-    let of = |quantity| lines.value("mpi", "part=mpi,ranks=8", quantity);
-    assert!(0.0 < of("mpi-exchange") && of("mpi-exchange") < of("mpi-init"));
 }
 
 #[test]
@@ -282,7 +246,7 @@ fn apps_fail_if_ranks_leave_no_result_or_a_wrong_one() {
     assert!(outcome.err().contains("0 lines of 4 ranks"), "{outcome}");
     // Five jobs find the length of a fence, one is the warm-up: the eighth job is one of three that are measured.
     let results = Results::of("apps-wrong");
-    let calls = results.0.join("calls");
+    let calls = results.0.at("calls");
     let script = "echo >> CALLS; test $(wc -l < CALLS) = 8 && exit 4; exec WIREUP \"$@\"";
     let script = script.replace("CALLS", &calls.display().to_string());
     let outcome = run(&results.shell(&script.replace("WIREUP", &programs::wireup().display().to_string())));

@@ -1,6 +1,6 @@
 //! The jobs that launchers start.
 //!
-//! A case is named `WORK-NODESxPPN[@SHELL]`, such as `true-1x1024` or `memory-64x64`. If there are several nodes, they
+//! A case is named `WORK-NODESxPPN[@SHELL]`, such as `true-1x1024` or `mpich5-16x4`. If there are several nodes, they
 //! are virtual unless the user names hosts. A session may be running while a case is timed.
 use std::path::Path;
 use std::time::Duration;
@@ -19,12 +19,11 @@ pub enum Ranks {
     Sized(&'static str),
     /// A program as for `Sized`, with this further argument; its ranks append their clock readings to a file.
     Stamped(&'static str, &'static str),
-    /// `programs/pmi_exchange.c`; after two gets the ranks wait while the agents' memory is read.
-    Held,
     /// An MPI program that the user names on the command line.
     Mpi,
-    /// An MPI program built with this major version of Open MPI.
-    OpenMpi(u32),
+    /// A program of the MPI that the work is named after, whose calls are timed. The MPI has a launcher of its own, of
+    /// this major version if other MPIs have launchers of the same name.
+    Calls(&'static str, Option<u32>),
     /// Ranks that sleep, in a job with a PMIx server that they never use.
     Sleep,
     /// Ranks that poll while they wait for each other, on a busy machine.
@@ -52,26 +51,26 @@ const fn work(name: &'static str, pmi: Pmi, ranks: Ranks) -> Work {
     Work { name, pmi, ranks }
 }
 
-const WORKS: [Work; 15] = [
+const WORKS: [Work; 16] = [
     work("true", Pmi::None, Ranks::True),
     // PMI-1 init, barrier, finalize. `pmi-bare`: init, barrier and finalize by a client without a C library, whose own
     // cost is negligible.
     work("pmi-init", Pmi::Simple, Ranks::Sized("pmi_exchange")),
     work("pmi-bare", Pmi::Simple, Ranks::Sized("pmi_bare")),
-    // MPI init, barrier, finalize.
+    // MPI init, barrier, finalize; the five behind it have programs that `cargo xtask setup` builds.
     work("mpi-init", Pmi::Simple, Ranks::Mpi),
+    work("mpich5", Pmi::Simple, Ranks::Calls("hydra", Some(5))),
+    work("mpich4", Pmi::Simple, Ranks::Calls("hydra", Some(4))),
+    work("intel", Pmi::Simple, Ranks::Calls("intel", None)),
+    work("openmpi4", Pmi::Pmix, Ranks::Calls("open-mpi", Some(4))),
+    work("openmpi5", Pmi::Pmix, Ranks::Calls("open-mpi", Some(5))),
     // PMI-1: put 32 bytes, fence, get the values of all ranks.
     work("exchange", Pmi::Simple, Ranks::Stamped("pmi_exchange", "all")),
-    work("memory", Pmi::Simple, Ranks::Held),
-    work("openmpi4", Pmi::Pmix, Ranks::OpenMpi(4)),
-    work("openmpi5", Pmi::Pmix, Ranks::OpenMpi(5)),
     work("pmix-sleep", Pmi::Pmix, Ranks::Sleep),
     // PMIx: put 32 bytes, fence with data, get the values of all ranks. `pmix-fence`: all ranks pause after the fence,
-    // so that fence and gets do not compete. `pmix-direct`: a fence without data, so that values come from ranks of
-    // other nodes.
+    // so that fence and gets do not compete.
     work("pmix-exchange", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "collect")),
     work("pmix-fence", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "rest")),
-    work("pmix-direct", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "direct")),
     // Jobs that are started by one remote shell per rank in sequence, and by a tree of remote shells.
     work("initiation", Pmi::None, Ranks::True),
     work("polling", Pmi::None, Ranks::Polling),
@@ -83,15 +82,19 @@ impl Work {
         self.name == name
     }
 
+    pub fn is_mpi(self) -> bool {
+        matches!(self.ranks, Ranks::Mpi | Ranks::Calls(..))
+    }
+
     /// Number of rounds: a round of a large job takes seconds per launcher, a round of a small job milliseconds.
     fn rounds(self, job_size: u32, is_remote: bool) -> u32 {
         match (self.name, job_size) {
             ("initiation", _) => 3,
-            ("mpi-init" | "openmpi4" | "openmpi5", _) => 5,
+            _ if self.is_mpi() => 5,
             (_, 512..) if is_remote => 5,
             ("polling", _) => 9,
             _ if is_remote => 9,
-            ("memory" | "pmi-init" | "pmi-bare", 1024..) => 3,
+            ("pmi-init" | "pmi-bare", 1024..) => 3,
             ("jobs" | "pmix-sleep", _) => 5,
             (_, 1024..) => 7,
             (_, 64..) => 15,
@@ -102,8 +105,9 @@ impl Work {
     /// Time limit (s): ten times the longest time of a launcher that ended at all; longer counts as a hang (chosen).
     fn limit_s(self, job_size: u32) -> u32 {
         match self.name {
-            "pmi-init" | "pmi-bare" | "memory" => 30 + job_size / 32,
-            "mpi-init" | "initiation" | "jobs" | "openmpi4" | "openmpi5" | "polling" => 60 + job_size,
+            "pmi-init" | "pmi-bare" => 30 + job_size / 32,
+            "initiation" | "jobs" | "polling" => 60 + job_size,
+            _ if self.is_mpi() => 60 + job_size,
             _ => 30 + job_size / 16,
         }
     }
@@ -173,7 +177,7 @@ impl Case {
         let work = WORKS.into_iter().find(|known| known.is(work)).ok_or_else(|| wrong("no such work"))?;
         let layout: Layout = layout.parse()?;
         match (work.name, hosts.is_empty()) {
-            ("memory" | "polling", false) => return Err(wrong("only without --hosts")),
+            ("polling", false) => return Err(wrong("only without --hosts")),
             ("initiation", true) => return Err(wrong("only with --hosts")),
             _ => {}
         }
@@ -217,7 +221,7 @@ mod tests {
     #[test]
     fn names_are_read_with_their_layout_and_shell() {
         let hosts = ["a", "b", "c"].map(str::to_owned);
-        for name in ["true-1x1024", "openmpi5-1x4", "memory-64x64", "pmix-exchange-1x8"] {
+        for name in ["true-1x1024", "openmpi5-1x4", "intel-64x64", "pmix-exchange-1x8"] {
             assert_eq!(Case::named(name, &[], "ssh").unwrap().name(), name);
         }
         let far = Case::named("true-2x4@/opt/rsh", &hosts, "ssh").unwrap();
@@ -227,6 +231,6 @@ mod tests {
             assert!(Case::named(name, &[], "ssh").is_err(), "{name}");
         }
         assert!(Case::named("initiation-2x2", &[], "ssh").is_err());
-        assert!(Case::named("memory-2x2", &hosts, "ssh").is_err());
+        assert!(Case::named("polling-2x2", &hosts, "ssh").is_err());
     }
 }

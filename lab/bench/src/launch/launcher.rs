@@ -47,49 +47,32 @@ pub struct PeerKind {
 }
 
 const PEER: PeerKind =
-    PeerKind { name: "", marks: &[], pmis: &[Pmi::None], knows_hosts: false, is_standing: false, probe: None };
+    PeerKind { name: "", marks: &[], pmis: &[Pmi::None], knows_hosts: true, is_standing: false, probe: None };
 
-/// Flux is timed only by `bench jobs`: its large jobs would wait for more cores than this machine has. Intel's launcher
-/// identifies itself as Hydra too, so its entry comes first.
-pub const PEERS: [PeerKind; 6] = [
+/// Intel's launcher identifies itself as Hydra too, so its entry comes first.
+pub const PEERS: [PeerKind; 5] = [
     PeerKind {
         name: "intel",
         marks: &["Intel(R) MPI Library for Linux* OS, Version "],
         pmis: &[Pmi::None, Pmi::Simple],
-        knows_hosts: true,
         ..PEER
     },
     PeerKind {
         name: "hydra",
         marks: &["HYDRA build details:\n    Version:"],
         pmis: &[Pmi::None, Pmi::Simple],
-        knows_hosts: true,
         is_standing: true,
         ..PEER
     },
     // Version 4 of Open MPI, called as `mpiexec`, identifies itself as OpenRTE.
-    PeerKind {
-        name: "open-mpi",
-        marks: &["(Open MPI) ", "(OpenRTE) "],
-        pmis: &[Pmi::None, Pmi::Pmix],
-        knows_hosts: true,
-        ..PEER
-    },
-    PeerKind { name: "prrte", marks: &["(PRRTE) "], pmis: &[Pmi::None, Pmi::Pmix], ..PEER },
+    PeerKind { name: "open-mpi", marks: &["(Open MPI) ", "(OpenRTE) "], pmis: &[Pmi::None, Pmi::Pmix], ..PEER },
+    PeerKind { name: "prrte", marks: &["(PRRTE) "], pmis: &[Pmi::None, Pmi::Pmix], knows_hosts: false, ..PEER },
     PeerKind {
         name: "srun",
         marks: &["slurm-wlm ", "slurm "],
         pmis: &[Pmi::None, Pmi::Simple, Pmi::Pmix],
-        knows_hosts: true,
         is_standing: true,
         probe: Some(("--mpi=list", "no Slurm to run jobs")),
-    },
-    PeerKind {
-        name: "flux",
-        marks: &["libflux-core:"],
-        pmis: &[],
-        is_standing: true,
-        probe: Some(("uptime", "no instance to run jobs; flux start makes one")),
         ..PEER
     },
 ];
@@ -153,15 +136,16 @@ impl Launcher {
             Kind::Peer(peer) if case.is_standing && !peer.is_standing => false,
             Kind::Peer(peer) if is_jobs => peer.is_standing && (is_remote || is_one_node || peer.name != "hydra"),
             Kind::Peer(peer) => {
-                // Open MPI's launcher starts only programs of its own major version.
                 let is_own = match work.ranks {
-                    Ranks::OpenMpi(version) if peer.name == "open-mpi" => self.major() == Some(version),
+                    Ranks::Calls(own, major) => {
+                        peer.name == "srun" || peer.name == own && (major.is_none() || major == self.major())
+                    }
                     _ => true,
                 };
                 let is_reached = match is_remote {
                     true if is_allocation => peer.name == "srun",
                     true => !work.is("initiation") && peer.knows_hosts,
-                    false => is_one_node && !work.is("memory"),
+                    false => is_one_node,
                 };
                 is_reached && is_own && peer.pmis.contains(&work.pmi)
             }
@@ -223,7 +207,6 @@ impl Launcher {
         };
         let is_ours = matches!(self.kind, Kind::Wireup | Kind::Session);
         let pmix = match case.work.ranks {
-            Ranks::Stamped("pmix_exchange", "direct") if is_ours => "--pmi pmix --modex direct",
             Ranks::Stamped("pmix_exchange", _) | Ranks::Sleep if is_ours => "--pmi pmix",
             _ => "",
         };
@@ -258,10 +241,9 @@ impl Launcher {
                 _ => format!("-hosts {} -ppn {ppn} -launcher ssh -launcher-exec {shell}", remote.list()),
             }
         });
-        let run = if peer.name == "flux" { "run" } else { "" };
         // Without `--overlap`, a step of Slurm waits for the cpus of earlier steps.
         let overlap = if peer.name == "srun" && case.work.is("jobs") { "--overlap" } else { "" };
-        format!("{run} -n {size} {here} {} {overlap}", there.unwrap_or_default())
+        format!("-n {size} {here} {} {overlap}", there.unwrap_or_default())
     }
 
     /// Whether this launcher is `prterun --dvm`, the same code as `prun`, which some packages lack. In PRRTE 3.0
@@ -327,7 +309,7 @@ mod tests {
             (Kind::Bare, there("true-2x4"), "shells p,q rsh {host} a b".into()),
             (Kind::Wireup, here("true-1x8"), "run -n 8 a b".into()),
             (Kind::Wireup, here("true-4x8"), "run -n 32 --virtual-nodes 4 a b".into()),
-            (Kind::Wireup, here("pmix-direct-1x8"), "run -n 8 --pmi pmix --modex direct a b".into()),
+            (Kind::Wireup, here("pmix-fence-1x8"), "run -n 8 --pmi pmix a b".into()),
             (Kind::Wireup, there("true-2x4"), format!("{run} a b")),
             (Kind::Wireup, there("initiation-2x4"), format!("{run} --start ssh-tree a b")),
             (Kind::Serial, there("initiation-2x4"), format!("{run} --start serial-ssh a b")),
@@ -373,7 +355,11 @@ mod tests {
         let takes = |kind, case: &Case| Launcher::new("x", kind).takes_part(case);
         assert!(takes(peer("open-mpi"), &here("true-1x4")) && !takes(peer("open-mpi"), &here("pmi-init-1x4")));
         assert!(takes(peer("open-mpi"), &there("pmix-exchange-2x4")));
-        assert!(!takes(peer("open-mpi"), &here("openmpi4-1x4")));
+        let (own, intel) =
+            (Launcher { version: "4.1.4".into(), ..Launcher::new("x", peer("open-mpi")) }, peer("intel"));
+        assert!(own.takes_part(&here("openmpi4-1x4")) && !own.takes_part(&here("openmpi5-1x4")));
+        assert!(takes(intel, &there("intel-2x4")) && !takes(intel, &there("mpich5-2x4")));
+        assert!(takes(peer("srun"), &there("mpich5-2x4")) && takes(Kind::Wireup, &here("mpich5-4x4")));
         assert!(takes(Kind::Baseline(1), &here("mpi-init-1x4")) && !takes(Kind::Baseline(2), &here("mpi-init-1x4")));
         assert!(takes(Kind::Baseline(1), &there("true-2x4")) && !takes(Kind::Baseline(1), &here("true-2x4")));
         assert!(takes(Kind::Baseline(1), &here("jobs-1x1")) && !takes(Kind::Baseline(2), &here("jobs-1x1")));
@@ -383,6 +369,6 @@ mod tests {
         assert!(!takes(peer("hydra"), &in_allocation) && !takes(Kind::Session, &in_allocation));
         let standing = Case { is_standing: true, ..here("true-1x4") };
         assert!(takes(Kind::Session, &standing) && takes(Kind::Prun, &standing) && takes(peer("hydra"), &standing));
-        assert!(!takes(peer("open-mpi"), &standing) && !takes(peer("flux"), &standing));
+        assert!(!takes(peer("open-mpi"), &standing) && takes(peer("srun"), &standing));
     }
 }

@@ -1,13 +1,11 @@
 //! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
 //!
 //! `launcher` makes the command line with which each launcher starts a job, `peers` finds launchers of other projects,
-//! `work` runs a case once, `session` runs a session in the background; `soak` runs many jobs through a session and
-//! measures the growth of the resources that its agents hold.
+//! `work` runs a case once, `session` runs a session in the background.
 mod case;
 mod launcher;
 pub mod peers;
 mod session;
-mod soak;
 mod work;
 
 use std::path::PathBuf;
@@ -22,14 +20,15 @@ pub use case::Case;
 use case::{Ranks, Remote};
 pub use launcher::{Kind, Launcher, words};
 pub use session::RunningSession;
-pub use work::Surroundings;
+use work::Surroundings;
+pub use work::timed_mpi;
 
 const CASE: Flag = Flag::value(
     &["--case"],
     "NAME",
     "Run this case (repeatable; default: see --list). NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, \
-     exchange, memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs; \
-     nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
+     mpich5, mpich4, intel, openmpi4, openmpi5, exchange, pmix-sleep, pmix-exchange, pmix-fence, polling; of jobs: \
+     jobs; nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
 );
 const HOSTS: Flag = Flag { help: "Time jobs across these hosts, with other default cases.", ..flags::HOSTS };
 const UP_ARG: Flag = Flag::value(&["--up-arg"], "ARG", "start, jobs: a further argument of wireup up (repeatable).");
@@ -51,13 +50,6 @@ const JOBS: Flag =
     Flag::value(&["--jobs"], "N", "jobs: number of jobs, in slices (--rounds, else 5) that launchers run in turn.")
         .or("1000");
 const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: number of jobs at a time.").or("16");
-const SOAK: Flag = Flag::value(
-    &["--soak"],
-    "N",
-    "jobs: instead, N jobs through one session, some of which crash, abort or leave something behind; compares what \
-     its agents hold before and after: memory, descriptors, threads, processes, files.",
-);
-const NODES: Flag = Flag::value(&["--nodes"], "N", "With --soak: virtual nodes of the session.").or("4");
 
 pub const COMMAND: Command = Command {
     name: "bench launch",
@@ -65,27 +57,32 @@ pub const COMMAND: Command = Command {
     intro: "
 launch: jobs that start their own agents. start: the same, and jobs in a running session, next to prun on a running
 PRRTE. jobs: how many jobs of one rank a second.
+
+mpich5, mpich4, intel, openmpi4, openmpi5: init, barrier and finalize of that MPI (target/programs/NAME/initfin, made by
+cargo xtask setup) under wireup, its own launcher and srun. A call's time ends when the last rank has returned from it,
+and begins when the call before it has ended so, MPI_Init when the first rank enters it; other is the rest of wall.
+mpi-init, mpi-exchange: MPI_Init of the median rank, and of it the calls of PMI or PMIx. All hosts must be one machine,
+with one clock. overhead: wall without the slowest rank's MPI_Init.
 ",
     sections: &[
         Section { title: "Cases", flags: &[CASE, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },
         Section { title: "Launchers", flags: &[WIREUP, WIREUP_ARG, UP_ARG, PEER, WITHOUT] },
         Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] },
-        Section { title: "jobs", flags: &[JOBS, IN_FLIGHT, SOAK, NODES] },
+        Section { title: "jobs", flags: &[JOBS, IN_FLIGHT] },
         Section { title: "Results", flags: &[flags::DRY_RUN, JSON] },
     ],
     ..NO_WORDS
 };
 
 /// The default cases of `launch` on this machine.
-const HERE: [&str; 14] = [
+const HERE: [&str; 13] = [
     "true-1x1024", "true-1x256", "true-1x4", "pmi-init-1x4096", "pmi-bare-1x4096", "mpi-init-1x64", "exchange-1x64",
-    "memory-64x64", "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256",
-    "polling-1x4",
+    "openmpi4-1x4", "openmpi4-1x16", "openmpi5-1x4", "openmpi5-1x16", "pmix-sleep-1x256", "polling-1x4",
 ];
 /// The default cases of `launch` across hosts; the cases of `INITIATION` come after the first seven.
-const THERE: [&str; 12] = [
+const THERE: [&str; 11] = [
     "true-16x16", "true-64x16", "true-64x1", "mpi-init-4x4", "mpi-init-4x4@srun", "exchange-16x16", "exchange-64x4",
-    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16", "pmix-fence-16x16", "pmix-direct-16x16",
+    "openmpi4-4x4", "openmpi5-4x4", "pmix-exchange-16x16", "pmix-fence-16x16",
 ];
 const INITIATION: [&str; 6] =
     ["initiation-4x1", "initiation-8x1", "initiation-16x1", "initiation-16x2", "initiation-16x4", "initiation-16x8"];
@@ -94,8 +91,6 @@ const START: [&str; 2] = ["true-64x4", "true-16x16"];
 /// Number of slices into which the stream of jobs is cut, one per round, so that disturbances affect all launchers
 /// alike (chosen).
 const SLICES: u32 = 5;
-/// Maximum number of agents: more are too many for one machine (chosen).
-const SOAK_NODES_MAX: u32 = 1024;
 const SSH: &str = "ssh";
 /// The MPI program that `cargo xtask setup` builds.
 const DEFAULT_MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
@@ -122,7 +117,7 @@ fn cases(bench: &Bench) -> Result<Vec<Case>, Problem> {
     let shell = shell.unwrap_or_else(|| SSH.to_owned());
     let case = |name: String| {
         let mut case = Case::named(&name, &bench.hosts, &shell).or_else(together)?;
-        if case.work.is("jobs") != (bench.name == "jobs") || bench.name == "start" && case.work.is("memory") {
+        if case.work.is("jobs") != (bench.name == "jobs") {
             return together(format!("no case {name} of bench {}", bench.name));
         }
         case.is_standing = bench.name != "launch";
@@ -150,18 +145,8 @@ fn one_word(value: &Value) -> Result<String, Error> {
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let (line, cases) = (&bench.line, cases(bench)?);
-    let soaked = line.last(SOAK, Value::at_least_one)?;
-    if soaked.is_some() && (bench.name != "jobs" || !bench.hosts.is_empty()) {
-        return Ok(together("--soak is for bench jobs on virtual nodes")?);
-    }
-    let wireup = wireup(bench)?;
-    if let Some(jobs) = soaked {
-        let node_count = line.one(NODES, |value| value.number_in(1, SOAK_NODES_MAX))?;
-        let in_flight = line.one(IN_FLIGHT, Value::at_least_one)?;
-        return soak::run(bench, &Launcher { kind: Kind::Session, ..wireup }, jobs, in_flight, node_count);
-    }
     let up_args = line.all(UP_ARG, Value::text)?;
-    let launchers = launchers(wireup, bench)?;
+    let launchers = launchers(wireup(bench)?, bench)?;
     for launcher in launchers.iter().filter(|launcher| !launcher.path.as_os_str().is_empty()) {
         print(&format!("{}: {} {}\n", launcher.name, launcher.path.display(), launcher.version));
     }
@@ -223,7 +208,7 @@ fn raise(
 }
 
 /// The wireup that the user has selected, with the arguments that the user has given for it.
-pub fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
+fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
     let path = bench.wireup()?;
     // The version in the first line of the answer; empty if the answer has no version.
     let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();
@@ -253,10 +238,8 @@ fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote,
     if case.work.ranks == Ranks::Mpi && surroundings.mpi_program.is_none() {
         return Some("needs --mpi-program".into());
     }
-    if let Ranks::OpenMpi(version) = case.work.ranks
-        && !work::open_mpi_program(version).exists()
-    {
-        return Some(format!("no {} here; cargo xtask setup makes it", work::open_mpi_program(version).display()));
+    if matches!(case.work.ranks, Ranks::Calls(..)) && !work::program_of(case).exists() {
+        return Some(format!("no {} here; cargo xtask setup makes it", work::program_of(case).display()));
     }
     let remote = case.remote.as_ref()?;
     if remote.hosts.len() < case.layout.node_count as usize {

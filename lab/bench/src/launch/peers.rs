@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::launcher::{Kind, Launcher, PEERS, PeerKind};
 use crate::bench::Bench;
 
-const CANDIDATES: [&str; 6] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun", "flux"];
+const CANDIDATES: [&str; 5] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun"];
 /// Name of PRRTE's daemon, then the two names of PRRTE's client.
 pub const PRTE: &str = "prte";
 pub const PRUN: &str = "prun";
@@ -136,7 +136,6 @@ mod tests {
             ("prterun (PRRTE) 3.0.2\n", Some(("prrte", "3.0.2"))),
             ("slurm-wlm 22.05.8\n", Some(("srun", "22.05.8"))),
             ("slurm 22.05.8\n", Some(("srun", "22.05.8"))),
-            ("commands:    \t\t0.45.0\nlibflux-core:\t\t0.45.0\n", Some(("flux", "0.45.0"))),
             ("mpiexec, version unknown", None),
             ("", None),
         ] {

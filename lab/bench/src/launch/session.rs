@@ -8,14 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, getpid};
-
 use super::case::Case;
 use super::launcher::{Kind, Launcher, dvm_uri, session_name, words};
 use super::peers::PRTE;
 use crate::bench::Bench;
 use crate::command::{Failure, Invocation, Running, wrong};
-use crate::leftovers::{self, Interrupt};
+use crate::leftovers::Interrupt;
 
 /// Interval at which the start of PRRTE's virtual machine is checked (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
@@ -27,8 +25,6 @@ const READY: &str = "DVM ready";
 pub struct RunningSession {
     /// Time that the session or virtual machine took to start (s).
     pub up_s: f64,
-    /// Processes of the session or virtual machine that are children of this program.
-    pub pids: Vec<Pid>,
     /// The command that ends a session of wireup; `None` for a virtual machine of PRRTE.
     down: Option<Invocation>,
     /// PRRTE's virtual machine, which is ended when this value is dropped.
@@ -74,14 +70,13 @@ impl RunningSession {
         let (mut up, down) =
             (command(&["up", "--session"], limit), command(&["down", "--kill", "--session"], DOWN_LIMIT));
         up.argv.extend(words);
-        let (before, begin) = (leftovers::children_of(getpid()), Instant::now());
-        let mut session = RunningSession { up_s: 0.0, pids: Vec::new(), down: Some(down), machine: None };
+        let begin = Instant::now();
+        let mut session = RunningSession { up_s: 0.0, down: Some(down), machine: None };
         up.run(&bench.interrupt).map_err(|failure| match failure {
             Failure::Interrupted => failure,
             failure => wrong(format!("wireup up: {failure}")),
         })?;
         session.up_s = begin.elapsed().as_secs_f64();
-        session.pids = leftovers::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
         Ok(session)
     }
 
@@ -98,8 +93,7 @@ impl RunningSession {
                 return Err(running.failure());
             }
         }
-        let (up_s, pids) = (begin.elapsed().as_secs_f64(), vec![running.pid]);
-        Ok(RunningSession { up_s, pids, down: None, machine: Some(running) })
+        Ok(RunningSession { up_s: begin.elapsed().as_secs_f64(), down: None, machine: Some(running) })
     }
 
     /// Ends the session or virtual machine.

@@ -10,15 +10,9 @@ use super::case::{Case, Ranks, Remote, SRUN};
 use super::launcher::{Kind, Launcher, words};
 use crate::bench::Bench;
 use crate::command::{Failure, Invocation, stream, wrong};
-use crate::memory;
-use crate::programs::fifo;
 use crate::samples::{Measures, bytes, count, rate, seconds, value_of};
 use crate::{shells, stamps};
 
-/// Interval at which the ranks' file is checked until all ranks have arrived; no time is measured by it (chosen).
-const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
-/// Time for the agents to become idle after the last get, before their memory is read (chosen).
-const QUIET: Duration = Duration::from_millis(200);
 /// Time that processes which a job has left on other hosts may need to end, and the last packets to arrive (chosen).
 const FAR_QUIET: Duration = Duration::from_millis(50);
 /// Time for which ranks of `Ranks::Sleep` sleep (s).
@@ -33,7 +27,7 @@ const BUSY_LEAD: Duration = Duration::from_millis(50);
 const POLLING_BOARD_BYTES: usize = 24;
 /// Time limit of one job of a stream; a job that takes longer counts as hanging and is killed. A hundred times the
 /// longest time of a single job under another launcher (chosen).
-pub const JOB_LIMIT: Duration = Duration::from_secs(10);
+const JOB_LIMIT: Duration = Duration::from_secs(10);
 /// Time per job that the time limit of a whole stream allows (chosen: far more than a usual job takes).
 const JOB_SHARE: Duration = Duration::from_secs(2);
 /// Time limit for contacting all hosts at once, before anything is timed (chosen).
@@ -72,7 +66,7 @@ impl Surroundings<'_> {
             Ranks::True => plain(vec![self.program("true")]),
             Ranks::Sized(program) => plain(self.sized(case, program)),
             Ranks::Mpi => plain(vec![self.mpi_program.clone().ok_or_else(|| wrong("needs --mpi-program"))?.into()]),
-            Ranks::OpenMpi(version) => self.open_mpi(case, launcher, version),
+            Ranks::Calls(..) => self.calls(case, launcher),
             Ranks::Sleep => plain(words(&format!("/bin/sleep {SLEEP_S}"))).map(|measures| less(measures, SLEEP_S)),
             // The echo server returns no real values, so they cannot be checked.
             Ranks::Stamped(program, how) => {
@@ -81,59 +75,30 @@ impl Surroundings<'_> {
                 let words = [self.sized(case, program), vec![how.into(), stamps.clone().into()], words(more)].concat();
                 with_stamps(plain(words)?, &stamps, case)
             }
-            Ranks::Held => self.held(case, launcher),
             Ranks::Polling => self.polling(case, launcher),
             Ranks::Jobs => self.jobs(case, launcher, warms_up),
         }
     }
 
-    fn open_mpi(&self, case: &Case, launcher: &Launcher, version: u32) -> Result<Measures, Failure> {
-        let measures = self.timed_mpi(case, launcher, &open_mpi_program(version))?;
-        let slowest_s = value_of(&measures, "mpi-init-max").unwrap_or(0.0);
-        Ok(less(measures, slowest_s))
-    }
-
-    /// Runs an MPI program and times its calls (`stamps::of_mpi`). The shim is loaded only into the ranks, by `env`,
-    /// since launchers have no common option for it. wireup has an option, which is used because it examines the
-    /// program.
-    pub fn timed_mpi(&self, case: &Case, launcher: &Launcher, program: &Path) -> Result<Measures, Failure> {
-        let program = std::path::absolute(program)?;
-        let stamps = self.bench.scratch.empty_file("mpi-stamps")?;
-        let shim = format!("LD_PRELOAD={}", self.bench.scratch.program("mpi_shim").display());
-        let variables = [shim, format!("WIREUP_BENCH_STAMPS={}", stamps.display())];
-        let invocation = if launcher.kind == Kind::Wireup {
-            let flags = variables.map(|variable| format!("--env={variable}"));
-            let launcher = Launcher { extra: [&launcher.extra[..], &flags].concat(), ..launcher.clone() };
-            self.invocation(case, &launcher, vec![program.into()])
-        } else {
-            let [shim, file] = variables.map(OsString::from);
-            self.invocation(case, launcher, vec!["/usr/bin/env".into(), shim, file, program.into()])
-        };
-        let mut measures = invocation.run(&self.bench.interrupt)?;
-        measures.extend(stamps::of_mpi(&fs::read_to_string(stamps)?, case.layout.job_size())?);
-        Ok(measures)
-    }
-
-    /// The ranks wait at a FIFO whose only writer is this process; closing the FIFO releases them.
-    fn held(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
-        let (stamps, hold) = (self.bench.scratch.empty_file("stamps")?, self.bench.scratch.file("hold"));
-        let writer = fifo(&hold)?;
-        let mut words = self.sized(case, "pmi_exchange");
-        words.extend(["neighbours".into(), stamps.clone().into(), "--hold".into(), hold.into_os_string()]);
-        let mut running = self.invocation(case, launcher, words).start(&self.bench.interrupt)?;
-        let arrived = || fs::read(&stamps).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
-        let mut ended = false;
-        while !ended && arrived() < case.layout.job_size() as usize {
-            ended = running.ends_within(ARRIVAL_GLANCE)?;
-        }
-        if ended || running.ends_within(QUIET)? {
-            running.finish()?;
-            return Err(wrong("the job ended while its ranks should have been held"));
-        }
-        let memory = memory::sample(running.pid, case.layout.node_count);
-        drop(writer);
-        let measures = running.finish()?;
-        with_stamps([measures, memory?].concat(), &stamps, case)
+    /// Times the calls of an MPI program. The shim is loaded only into the ranks, by `env`, since launchers have no
+    /// common option for it. wireup has an option, which is used because it examines the program.
+    fn calls(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
+        let program = std::path::absolute(program_of(case))?;
+        let measures = timed_mpi(self.bench, case.layout.job_size(), |variables| {
+            let invocation = if launcher.kind == Kind::Wireup {
+                let flags = variables.map(|variable| format!("--env={variable}"));
+                let launcher = Launcher { extra: [&launcher.extra[..], &flags].concat(), ..launcher.clone() };
+                self.invocation(case, &launcher, vec![program.into()])
+            } else {
+                let [shim, file] = variables.map(OsString::from);
+                self.invocation(case, launcher, vec!["/usr/bin/env".into(), shim, file, program.into()])
+            };
+            invocation.run(&self.bench.interrupt)
+        })?;
+        let value = |quantity| value_of(&measures, quantity).unwrap_or(0.0);
+        let other_s = value("wall") - value("MPI_Init") - value("MPI_Barrier") - value("MPI_Finalize");
+        let slowest_s = value("mpi-init-max");
+        Ok([less(measures, slowest_s), vec![seconds("other", other_s)]].concat())
     }
 
     /// Measures ranks that poll while they wait for each other, when other processes want the same cpus.
@@ -195,9 +160,9 @@ impl Surroundings<'_> {
 
     fn invocation(&self, case: &Case, launcher: &Launcher, program: Vec<OsString>) -> Invocation {
         let scratch = &self.bench.scratch;
-        let mpi_env = if matches!(case.work.ranks, Ranks::Mpi | Ranks::OpenMpi(_)) { &self.mpi_env[..] } else { &[] };
+        let mpi_env = if case.work.is_mpi() { &self.mpi_env[..] } else { &[] };
         Invocation {
-            env: [&launcher.env_of_launcher(scratch)[..], mpi_env].concat(),
+            env: [&launcher.env_of_launcher(scratch)[..], &files_of_mpi(case, launcher)[..], mpi_env].concat(),
             stdout: None,
             ..self.bench.command(launcher.argv(scratch, case, program), case.limit)
         }
@@ -212,9 +177,34 @@ impl Surroundings<'_> {
     }
 }
 
-/// Path of a program of this Open MPI that does init, barrier, finalize; `cargo xtask setup` builds it.
-pub fn open_mpi_program(version: u32) -> PathBuf {
-    format!("target/programs/openmpi{version}/initfin").into()
+/// Times an MPI program into which `programs/mpi_shim.c` is loaded (`stamps::of_mpi`); `run` runs it with variables.
+pub fn timed_mpi(
+    bench: &Bench,
+    job_size: u32,
+    run: impl FnOnce([String; 2]) -> Result<Measures, Failure>,
+) -> Result<Measures, Failure> {
+    let stamps = bench.scratch.empty_file("mpi-stamps")?;
+    let shim = format!("LD_PRELOAD={}", bench.scratch.program("mpi_shim").display());
+    let measures = run([shim, format!("WIREUP_BENCH_STAMPS={}", stamps.display())])?;
+    Ok([measures, stamps::of_mpi(&fs::read_to_string(stamps)?, job_size)?].concat())
+}
+
+/// Path of the program of `Ranks::Calls`, which does init, barrier, finalize; `cargo xtask setup` builds it.
+pub fn program_of(case: &Case) -> PathBuf {
+    Path::new("target/programs").join(case.work.name).join("initfin")
+}
+
+/// Variables that ranks need to find the files of their MPI where `cargo xtask setup` has put them.
+fn files_of_mpi(case: &Case, launcher: &Launcher) -> Vec<(OsString, OsString)> {
+    if !case.work.is("intel") {
+        return Vec::new();
+    }
+    let root = std::path::absolute("target/peers/intel").unwrap_or_default();
+    let providers = root.join("lib/prov").into_os_string();
+    let files = [("I_MPI_ROOT", root.into()), ("FI_PROVIDER_PATH", providers), ("FI_PROVIDER", "tcp".into())];
+    // Otherwise Intel's library expects its own launcher, and each rank would be alone.
+    let pmi = launcher.is_peer("srun").then(|| ("I_MPI_PMI_LIBRARY", "libpmi2.so.0".into()));
+    files.into_iter().chain(pmi).map(|(name, value)| (name.into(), value)).collect()
 }
 
 /// Time limit for a whole stream of `jobs` jobs.

@@ -24,11 +24,6 @@ use crate::samples::{Measures, WARM_UP, rate, seconds};
 
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Virtual nodes of this machine, an agent each.").or("16");
 const FANOUT: Flag = Flag::value(&["--fanout"], "N", "Fan-out of the tree.").or("4");
-const PAIR: Flag = Flag::value(
-    &["--pair"],
-    "A,B",
-    "p2p: the two nodes (default: 5,9, on different branches; 1,2 where there are fewer than 10).",
-);
 const CPUS: Flag = Flag::value(
     &["--cpus"],
     "A,B",
@@ -59,13 +54,15 @@ pub const COMMAND: Command = Command {
     purpose: "time the links between agents; coll has the same flags",
     intro: "
 p2p: messages there and back between two processes with the links of agents, by every transport, next to a bare TCP
-connection and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport;
-wireup-pmix: put, commit and collecting fence of PMIx, whose last values must have arrived, as those of {pmix} of peers.
+connection and ucx_perftest: nodes 5 and 9, on different branches of the tree, or 1 and 2 of fewer than 10.
+
+coll: allgathers of a job with one rank on each node, by every algorithm and transport; wireup-pmix: put, commit and
+collecting fence of PMIx, whose last values must have arrived, as those of {pmix} of peers.
 ",
     sections: &[
         Section { title: "Jobs", flags: &[NODES, FANOUT, WIREUP, WIREUP_ARG, LIMIT] },
         ACROSS,
-        Section { title: "Measurements", flags: &[PAIR, CPUS, SIZES, SMALL, LARGE, ROUNDS, ONLY, PEER] },
+        Section { title: "Measurements", flags: &[CPUS, SIZES, SMALL, LARGE, ROUNDS, ONLY, PEER] },
         RESULTS,
     ],
     ..NO_WORDS
@@ -145,16 +142,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 
 /// Commands that time messages between two nodes; the base of the ratios comes first.
 fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Result<Vec<(String, Subject)>, Problem> {
-    let two = |value: &Value, max| match value.list(|node| node.number_in(0, max))?[..] {
+    let pair = if nodes < 10 { (1, 2) } else { (5, 9) };
+    let cpus = bench.line.last(CPUS, |value| match value.list(Value::number)?[..] {
         [first, second] => Ok((first, second)),
         _ => Err(value.refused("expected two, A,B")),
-    };
-    let ends = bench.line.last(PAIR, |value| match two(value, nodes - 1)? {
-        (first, second) if first == second => Err(value.refused("expected two different nodes")),
-        ends => Ok(ends),
     })?;
-    let pair = ends.unwrap_or(if nodes < 10 { (1, 2) } else { (5, 9) });
-    let cpus = bench.line.last(CPUS, |value| two(value, u32::MAX))?;
     let (own, shell, folder) = (bench.own_program()?, bench.remote_shell()?, bench.scratch.file(""));
     let is_local = bench.hosts.is_empty();
     // The command that starts a process on this node, to which its arguments are added; `index`: its place on the path.

@@ -20,13 +20,12 @@ use wireup_capi::job::{Job, JobSlot};
 use wireup_node::agent::link_config::LinkConfig;
 use wireup_node::agent::link_end::LinkEnd;
 use wireup_node::agent::transports::Offer;
+use wireup_os::random;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::{Frame, FrameReader, PeerFrame};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, AgentTransport, Secret};
 use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
-
-use crate::remote::random;
 
 /// The first argument of a process on the path of a message; the arguments FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS
 /// follow it. HOW is `tcp` or `ucx`, or for a bare connection the address of process 1.
@@ -51,7 +50,7 @@ type Steps = Vec<(u32, u32)>;
 
 /// Creates the secret in the folder and removes the addresses of an earlier run.
 pub fn prepare(folder: &Path, last: u32) -> std::io::Result<()> {
-    fs::write(folder.join("secret"), random::<32>()?)?;
+    fs::write(folder.join("secret"), random::bytes::<32>()?)?;
     for index in 1..=last {
         match fs::remove_file(address_file(folder, index)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -337,31 +336,6 @@ fn routed(message: Frame, from: u32, to: u32) -> Routed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::Scratch;
-
-    /// Runs all processes of a path, each in a thread of this test.
-    fn path(last: u32, how: &str, encrypt: bool) {
-        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        let folder = scratch.file("");
-        prepare(&folder, last).unwrap();
-        let one = |index: u32| {
-            let words = format!("{} {index} {last} {how} true {encrypt} 8x20,100000x3", folder.display());
-            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-            std::thread::spawn(move || run(&words))
-        };
-        let threads: Vec<_> = (0..=last).map(one).collect();
-        for thread in threads {
-            assert_eq!(thread.join().unwrap(), Ok(()));
-        }
-    }
-
-    #[test]
-    fn messages_return_over_a_direct_link_over_hops_and_over_a_bare_connection() {
-        path(1, "tcp", false);
-        path(1, "tcp", true);
-        path(4, "tcp", false);
-        path(1, "127.0.0.1", false);
-    }
 
     #[test]
     fn wrong_arguments_are_refused() {

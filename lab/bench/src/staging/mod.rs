@@ -16,24 +16,20 @@ use std::time::{Duration, Instant};
 use procfs::{Current, Meminfo};
 use serde_json::json;
 use wireup_flags::{Command, Flag, Section, Value};
+use wireup_os::random;
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
 use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, parts, together};
-use crate::remote::{Remotes, random};
+use crate::remote::Remotes;
 use crate::samples::{Measures, print, rate, seconds};
 use session::{LIMIT_S, SESSIONS, Session, ask};
-use tree::{KINDS, MEMORY, Tree};
+use tree::Tree;
 
 const TREES: Flag = Flag::value(&["--tree"], "A,B,..", "Only these.").or("mixed,random,small");
 const MIB: Flag = Flag::value(&["--mib"], "N", "Size of the trees mixed and random.").or("256");
 const SMALL_FILES: Flag = Flag::value(&["--small-files"], "N", "Files of the tree small.").or("10000");
 const SMALL_MIB: Flag = Flag::value(&["--small-mib"], "N", "Size of the tree small.").or("100");
-const MEMORY_MIB: Flag = Flag::value(
-    &["--memory-mib"],
-    "N",
-    "Measure the agents' memory with one more tree of this size (default: with the trees above).",
-);
 
 pub const COMMAND: Command = Command {
     name: "bench stage",
@@ -50,7 +46,7 @@ Measured: bytes a second; the time of a second wireup stage up, which finds ever
 agent.
 ",
     sections: &[
-        Section { title: "Trees", flags: &[TREES, MIB, SMALL_FILES, SMALL_MIB, MEMORY_MIB] },
+        Section { title: "Trees", flags: &[TREES, MIB, SMALL_FILES, SMALL_MIB] },
         Section { title: "Runs", flags: &[ROUNDS, WIREUP, LIMIT] },
         ACROSS,
         RESULTS,
@@ -82,30 +78,22 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         return Ok(together("bench stage needs --hosts A,B,..: nodes that share a memory share a store")?);
     }
     let mib = |value: &Value| Ok(u64::from(value.number_in(1, MIB_MAX)?) << 20);
-    let mut kinds = parts(line, TREES, &KINDS[..3])?;
-    let (large, small, memory) = (line.one(MIB, mib)?, line.one(SMALL_MIB, mib)?, line.last(MEMORY_MIB, mib)?);
+    let kinds = parts(line, TREES)?;
+    let (large, small) = (line.one(MIB, mib)?, line.one(SMALL_MIB, mib)?);
     let small_files = line.one(SMALL_FILES, |value| value.number_in(1, FILES_MAX))?;
-    kinds.extend(memory.map(|_| MEMORY));
-    let bytes_of = |kind| match kind {
-        "small" => small,
-        MEMORY => memory.unwrap_or(0),
-        _ => large,
-    };
+    let bytes_of = |kind| if kind == "small" { small } else { large };
     let mut turns = Vec::new();
     for &kind in &kinds {
         let case = json!({ "tree": kind, "bytes": bytes_of(kind), "hosts": bench.hosts.len() });
-        let (relays, rounds) = match kind {
-            MEMORY => (&RELAYS[..0], 1),
-            _ => (&RELAYS[..], bench.rounds.unwrap_or(ROUNDS_DEFAULT)),
-        };
-        turns.extend(relays.iter().chain(&SESSIONS).map(|name| Turn::new(name, &case, rounds, (kind, *name))));
+        let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
+        turns.extend(RELAYS.iter().chain(&SESSIONS).map(|name| Turn::new(name, &case, rounds, (kind, *name))));
     }
     if bench.lists(&turns) {
         return Ok(());
     }
     let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
     print(&format!("wireup: {}\n", wireup.display()));
-    let name = format!("wireup-bench-{}", hex::encode(random::<16>()?));
+    let name = format!("wireup-bench-{}", hex::encode(random::bytes::<16>()?));
     let mut hosts = Remotes::start(bench, &format!("{} {name}", host::WORD))?;
     let stores = Path::new(host::MEMORY).join(name);
     is_room(kinds.iter().map(|kind| bytes_of(*kind)).max().unwrap_or(0), &hosts)?;
@@ -139,7 +127,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 
 /// Sends the tree's bytes once to all hosts through relays; the caller ends the relays.
 fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
-    let (secret, count) = (hex::encode(random::<16>()?), hosts.all.len());
+    let (secret, count) = (hex::encode(random::bytes::<16>()?), hosts.all.len());
     let mut addresses = vec![String::new(); count];
     // Each relay connects to the relays below it, which have been started before.
     for index in (0..count).rev() {

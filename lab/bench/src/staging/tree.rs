@@ -23,13 +23,9 @@ const IN_FOLDER: u32 = 100;
 const SEED: u64 = 0x7769_7265_7570;
 const BUFFER_LEN: usize = 1 << 18;
 
-/// The kinds of trees: real files; the same names and sizes with random bytes; many small files; and, to measure the
-/// agents' memory, real files that are staged once.
-pub const KINDS: [&str; 4] = ["mixed", "random", "small", MEMORY];
-pub const MEMORY: &str = "memory";
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
+    /// `mixed`: real files; `random`: the same names and sizes with random bytes; `small`: many small files.
     pub kind: &'static str,
     pub folder: PathBuf,
     /// Path of the file that contains all contents one after the other.
@@ -131,6 +127,8 @@ mod tests {
     use super::*;
     use crate::programs::Scratch;
 
+    const KINDS: [&str; 3] = ["mixed", "random", "small"];
+
     fn made(kind: &'static str, scratch: &Scratch) -> Tree {
         Tree::make(kind, 1 << 20, 250, &scratch.file(""), &Interrupt::default()).unwrap()
     }
@@ -149,7 +147,7 @@ mod tests {
     #[test]
     fn random_files_have_the_sizes_of_real_ones_and_small_files_are_as_many_as_wanted() {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
-        let [mixed, random, small, _] = KINDS.map(|kind| made(kind, &scratch));
+        let [mixed, random, small] = KINDS.map(|kind| made(kind, &scratch));
         assert_eq!((mixed.files, small.files), (random.files, 250));
         assert!(find(&small.folder).all(|(_, len)| (4194..=4195).contains(&len)));
         assert_eq!(find(&small.folder).count(), 250);

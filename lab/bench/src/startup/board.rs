@@ -138,14 +138,4 @@ mod tests {
         assert!(one(4, 500, 1500, 9000).is_err() && one(3, 500, 1500, 1200).is_err());
         assert!(one(3, 1001, 1500, 9000).is_err() && one(3, 500, 1500, 9000).is_ok());
     }
-
-    #[test]
-    fn a_board_is_read_as_the_ranks_leave_it() {
-        let board = Board::create(2).unwrap();
-        let words: Vec<u8> = (1..=16u64).flat_map(u64::to_ne_bytes).collect();
-        board.file.write_all_at(&words, SLOTS_AT + 128).unwrap();
-        let [empty, full] = board.slots().unwrap()[..] else { panic!() };
-        assert_eq!((empty, full.pid, full.start_cpu_ns), (Slot::default(), 1, 9));
-        assert_eq!(full.counts, [10, 11, 12, 13, 14, 15, 16]);
-    }
 }

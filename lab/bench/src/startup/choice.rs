@@ -7,16 +7,13 @@ use super::scheme::{Lengths, SCHEMES, Scheme};
 use crate::flags::together;
 use crate::layout::{JOB_SIZE_MAX, Layout};
 
-pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes (default: 16,64,256,1024,4096,8192,16384).");
+pub const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes.");
 pub const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node; nodes are virtual.").or("16");
 pub const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "N", "Length of a value.").or("18");
 pub const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");
-pub const SCHEME: Flag = Flag::value(
-    &["--scheme"],
-    "A,B,..",
-    "Only these: text-fence text-get-2 text-get-all fence fence-get-2 fence-get-all ifence allgather-copy allgather \
-     iallgather-copy iallgather ring.",
-);
+pub const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.")
+    .or("text-fence,text-get-2,text-get-all,fence,fence-get-2,fence-get-all,ifence,allgather-copy,allgather,\
+     iallgather-copy,iallgather,ring");
 
 /// Maximum length of a value that the client can handle (bytes).
 const VALUE_LEN_MAX: u32 = 1024;
@@ -26,14 +23,13 @@ const KEY_LEN_MAX: u32 = 15;
 pub struct Choice {
     pub layouts: Vec<Layout>,
     ppn: u32,
-    /// The schemes to run; empty: all.
     pub schemes: Vec<Scheme>,
     pub lengths: Lengths,
 }
 
 impl Choice {
-    /// Reads the choice from the command line; `ranks`: the job sizes if the line names none.
-    pub fn read(line: &Line, ranks: &[u32]) -> Result<Choice, Error> {
+    /// Reads the choice from the command line; `ranks`: the flag `RANKS` with a default.
+    pub fn read(line: &Line, ranks: Flag) -> Result<Choice, Error> {
         let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
         // Keys contain the rank, which has at most five digits.
         let key = |value: &Value| match value.number_in(0, KEY_LEN_MAX)? {
@@ -42,9 +38,9 @@ impl Choice {
         };
         let value = line.one(VALUE_BYTES, |value| value.number_in(8, VALUE_LEN_MAX))?;
         let lengths = Lengths { value, key: line.one(KEY_BYTES, key)? };
-        let schemes = line.last(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?.unwrap_or_default();
+        let schemes = line.one(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?;
         let mut choice = Choice { layouts: Vec::new(), ppn: line.one(PPN, Value::at_least_one)?, schemes, lengths };
-        choice.layouts = choice.layouts(line.last(RANKS, sizes)?.unwrap_or_else(|| ranks.to_vec()))?;
+        choice.layouts = choice.layouts(line.one(ranks, sizes)?)?;
         Ok(choice)
     }
 
@@ -62,11 +58,9 @@ impl Choice {
         case(part, layout, self.lengths)
     }
 
-    /// The schemes of `schemes` that the user has chosen and that can be run in a job with this layout.
-    pub fn fitting<'a>(&'a self, schemes: &'a [Scheme], layout: Layout) -> impl Iterator<Item = Scheme> + 'a {
-        let is_wanted = |scheme: &Scheme| self.schemes.is_empty() || self.schemes.contains(scheme);
-        let fits = move |scheme: &Scheme| scheme.fits(layout.job_size(), self.lengths.value);
-        schemes.iter().copied().filter(move |scheme| is_wanted(scheme) && fits(scheme))
+    /// The schemes that the user has chosen and that can be run in a job with this layout.
+    pub fn fitting(&self, layout: Layout) -> impl Iterator<Item = Scheme> {
+        self.schemes.iter().copied().filter(move |scheme| scheme.fits(layout.job_size(), self.lengths.value))
     }
 }
 

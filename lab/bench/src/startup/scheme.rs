@@ -151,14 +151,6 @@ pub struct Lengths {
     pub key: u32,
 }
 
-impl Lengths {
-    /// Total length of the job's keys and values (bytes).
-    pub fn pair_bytes(self, job_size: u32) -> u64 {
-        let key = |rank: u32| u64::from(rank.max(1).ilog10() + 1).max(self.key.into());
-        (0..job_size).map(|rank| key(rank) + u64::from(self.value)).sum()
-    }
-}
-
 /// The next step that all ranks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -223,21 +215,5 @@ mod tests {
         assert_eq!(most("fence-get-all"), Some(4096));
         assert_eq!(most("allgather-copy"), Some(8192), "16,384 x 16,384 x 18 bytes are 4.5 GiB");
         assert_eq!(most("allgather"), Some(16384));
-    }
-
-    #[test]
-    fn pair_bytes_include_the_keys() {
-        assert_eq!(Lengths { value: 18, key: 9 }.pair_bytes(16), 16 * 27);
-        assert_eq!(Lengths { value: 32, key: 0 }.pair_bytes(12), 12 * 32 + 10 + 4);
-    }
-
-    #[test]
-    fn a_step_is_encoded_in_the_clients_layout() {
-        let step = Step::exchange(named("text-get-2"), Lengths { value: 18, key: 9 });
-        let bytes = step.with_work(Work::Spin(Duration::from_nanos(7))).repeated(3).encode(5);
-        let words: Vec<u32> = bytes[..24].chunks(4).map(|w| u32::from_ne_bytes(w.try_into().unwrap())).collect();
-        assert_eq!((words, bytes.len()), (vec![2, 2, 2, 18, 9, 5], 36));
-        assert_eq!((&bytes[24..32], &bytes[32..]), (&7u64.to_ne_bytes()[..], &3u32.to_ne_bytes()[..]));
-        assert_eq!((Operation::FenceAlone as u32, Operation::Bare as u32), (10, 42));
     }
 }

@@ -1,5 +1,6 @@
 //! `wireup bench` with few rounds: all values are there, and nothing is left behind. Times are not checked.
 
+mod launch;
 mod page;
 mod progress;
 mod results;

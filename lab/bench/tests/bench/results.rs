@@ -1,34 +1,35 @@
 //! The JSON lines of a run, in a folder that is removed when dropped. Hosts of a testbed see it as well.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::Value;
-use wireup_e2e::folders;
+use wireup_e2e::folders::{self, Folder};
 
-pub struct Results(pub PathBuf);
+pub struct Results(pub Folder);
 
 impl Results {
     pub fn of(name: &str) -> Results {
-        let folder = wireup_e2e::programs::scratch().join(format!("lab-{name}-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        Results(folder)
+        Results(Folder::below(&wireup_e2e::programs::scratch(), name))
+    }
+
+    pub fn folder(&self) -> String {
+        self.0.0.display().to_string()
     }
 
     pub fn json(&self) -> String {
-        format!("--json={}/out.jsonl", self.0.display())
+        format!("--json={}/out.jsonl", self.folder())
     }
 
     /// A script that is used as a remote shell and runs its command on this machine.
     pub fn shell(&self, script: &str) -> String {
-        let path = self.0.join("rsh");
+        let path = self.0.at("rsh");
         folders::write_program(&path, &format!("#!/bin/sh\n{script}\n"), 0o700);
         path.display().to_string()
     }
 
     /// The lines that a benchmark has written; the first line describes the run.
     pub fn lines(&self) -> Lines {
-        let text = fs::read_to_string(self.0.join("out.jsonl")).unwrap();
+        let text = fs::read_to_string(self.0.at("out.jsonl")).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(
             lines[0]["record"] == "run" && lines[0]["schema"] == 1 && lines[0]["machine"]["cpus"].as_u64() >= Some(1),
@@ -36,12 +37,6 @@ impl Results {
         );
         assert!(lines.iter().all(|line| line["record"] != "failed"), "{text}");
         Lines(lines)
-    }
-}
-
-impl Drop for Results {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -20,14 +20,39 @@ fn exchange(name: &str, words: &str) -> Lines {
 
 #[test]
 fn exchange_bench_measures_every_scheme() {
-    let lines = exchange("exchange", "--ranks 8,12 --ppn 4 --rounds 1 --repeat 2 --memory 2x2 --part times,memory");
+    let lines = exchange("exchange", "--ranks 8,12 --ppn 4 --rounds 1 --repeat 2 --part times");
     for (ranks, nodes) in [(8, 2), (12, 3)] {
-        let case = format!("part=times,ranks={ranks},nodes={nodes},ppn=4,exchange=auto,value-bytes=18,key-bytes=9");
+        let case = format!("part=times,ranks={ranks},nodes={nodes},ppn=4,value-bytes=18,key-bytes=9");
         lines.expect(&SCHEMES.map(|scheme| scheme.name), &case, &["time", "agent-cpu"]);
         lines.expect(&["at rest"], &case, &["join", "agent-memory", "client-memory"]);
     }
-    lines.expect(&["fence-get-2"], "part=memory,ranks=4", &["agent-memory"]);
-    assert_eq!(lines.value("fence-get-2", "part=memory,ranks=4", "pair-bytes"), 108.0);
+}
+
+#[test]
+fn initialisation_has_work_beside_the_exchange() {
+    let words = "--ranks 8 --ppn 4 --rounds 1 --part times --work-ms 1 --scheme text-fence,fence-get-2,ifence";
+    let lines = exchange("work", words);
+    for scheme in ["work", "text-fence", "fence-get-2", "ifence"] {
+        assert!(lines.value(scheme, "part=times,ranks=8,work-ms=1", "ready") >= 1e-3, "{scheme}");
+    }
+}
+
+#[test]
+fn calls_of_real_mpis_add_up_under_wireup_and_under_their_own_launchers() {
+    for (flavour, mpi, own) in
+        [(Flavour::Mpich5, "mpich5", "hydra-5.0.2"), (Flavour::OpenMpi4, "openmpi4", "open-mpi-4.1.4")]
+    {
+        let Some(_) = program(flavour, "initfin") else { continue };
+        let results = Results::of(mpi);
+        bench(&format!("launch --case {mpi}-1x4 --rounds 1 {}", results.json())).cwd(&layout::root()).succeed();
+        let lines = results.lines();
+        for launcher in ["wireup", own] {
+            let of = |quantity| lines.value(launcher, &format!("program={mpi},ranks=4"), quantity);
+            let parts = ["MPI_Init", "MPI_Barrier", "MPI_Finalize", "other"].map(of);
+            assert!((parts.iter().sum::<f64>() - of("wall")).abs() < 1e-6 && parts[0] > 0.0, "{mpi} {launcher}");
+            assert!(0.0 < of("mpi-exchange") && of("mpi-exchange") < of("mpi-init"), "{mpi} {launcher}");
+        }
+    }
 }
 
 #[test]
@@ -40,17 +65,6 @@ fn the_library_is_timed_beside_what_it_replaces() {
     lines.expect(&["node-instant-on", "node-group", "mpich-split"], "part=from main,ranks=64", &["from-main"]);
     let contestants = ["instant-on", "wu-send", "put-get-connect", "floor", "mpich-send"];
     lines.expect(&contestants, "part=from exec,ranks=16", &["from-exec"]);
-}
-
-#[test]
-fn a_dry_run_prints_the_plan() {
-    let library = folder().join(xtask::libraries::file("pmi2")).display().to_string();
-    let outcome = bench(&format!("exchange --dry-run --ranks 16,2048 --part times --library {library}")).succeed();
-    let has = |scheme: &str, ranks: &str| {
-        outcome.out().lines().any(|line| line.starts_with(&format!("{scheme}: ")) && line.contains(ranks))
-    };
-    assert!(has("text-fence", "ranks 2048") && has("text-get-all", "ranks 16"), "{outcome}");
-    assert!(!has("text-get-all", "ranks 2048"), "{outcome}");
 }
 
 fn links(name: &str, words: &str, contestants: &[&str], sizes: &[u32]) {
