@@ -77,6 +77,11 @@ impl Graph<'_> {
         let remaining = nearer.iter().filter(|(_, rank)| !self.left.contains(rank)).count();
         nearer.get(nth % remaining.max(1)).map(|(_, rank)| *rank)
     }
+
+    fn push_question(self, to: u32, question: &Message<'_>, out: &mut Sends) {
+        if self.left.contains(&to) { &mut out.messages } else { &mut out.inquiries }.push((to, question.encode()));
+        out.counts.questions += 1;
+    }
 }
 
 #[derive(Default)]
@@ -192,8 +197,7 @@ impl Addresses {
         {
             let payload = [passed, &from.to_le_bytes()].concat();
             let kind = MessageKind::WhereIs { member, question };
-            out.inquiries.push((to, Message { context, kind, payload: &payload }.encode()));
-            out.counts.questions += 1;
+            graph.push_question(to, &Message { context, kind, payload: &payload }, out);
         }
         Ok(())
     }
@@ -240,9 +244,7 @@ impl Addresses {
         let Some(search) = self.searches.get_mut(&member) else { return };
         search.asked = Some(to);
         let kind = MessageKind::WhereIs { member, question: search.number };
-        let question = Message { context: graph.context, kind, payload: &[] }.encode();
-        if graph.left.contains(&to) { &mut out.messages } else { &mut out.inquiries }.push((to, question));
-        out.counts.questions += 1;
+        graph.push_question(to, &Message { context: graph.context, kind, payload: &[] }, out);
     }
 }
 

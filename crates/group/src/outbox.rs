@@ -74,7 +74,7 @@ pub struct Outbox {
     /// The rank and address of this process.
     pub own: Peer,
     pub lost: BTreeSet<u32>,
-    /// Ranks that have left the job in an orderly way.
+    /// Ranks that have left the job in an orderly way, or could not be reached for an inquiry.
     pub left: BTreeSet<u32>,
     last_request: Request,
     pub queue: VecDeque<Output>,

@@ -360,6 +360,17 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
+    /// Handles the fact that no connection can be made to a rank: it is lost, unless only inquiries wait for it.
+    fn on_unreachable(&mut self, rank: u32) {
+        let is_needed = self.waiting.get(&rank).is_none_or(|waiting| waiting.are_needed);
+        if is_needed || self.plain.is_undialled(rank) {
+            return self.on_lost(rank);
+        }
+        self.waiting.remove(&rank);
+        self.redials.remove(rank);
+        self.groups.on_left(rank);
+    }
+
     fn send(&mut self, to: u32, message: Vec<u8>, is_needed: bool) {
         match self.connections.route(to) {
             Route::Open(number) => {
@@ -492,7 +503,7 @@ impl Network {
                 self.book.misfits.insert(rank);
                 self.on_lost(rank);
             }
-            None if is_wanted => self.on_lost(rank),
+            None if is_wanted => self.on_unreachable(rank),
             None => {}
         }
     }
@@ -542,12 +553,8 @@ impl Network {
         for (to, is_enough) in self.redials.take_due(now) {
             if self.connections.route(to) != Route::Dial {
                 self.redials.remove(to);
-            } else if is_enough && self.waiting.get(&to).is_some_and(|waiting| !waiting.are_needed) {
-                self.waiting.remove(&to);
-                self.redials.remove(to);
-                self.groups.on_left(to);
             } else if is_enough {
-                self.on_lost(to);
+                self.on_unreachable(to);
             } else {
                 self.dial(to);
             }

@@ -300,12 +300,16 @@ fn an_address_is_found_although_the_rank_that_was_asked_leaves_without_an_answer
 /// left.
 #[test]
 fn a_rank_that_was_asked_and_has_left_unnoticed_fails_nobody() {
-    for transport in those_that_notice() {
+    for (transport, is_told) in those_that_notice().into_iter().flat_map(|one| [(one, false), (one, true)]) {
         let mut all = networks(8, transport);
         all[0].bound_connections(0);
         run_until(&mut all, |all| (all[0].counts().connections == 0).then_some(()));
         leave(&mut all.remove(2));
         let request = all[0].groups.locate(WORLD, 3);
+        if is_told {
+            run_until(&mut all, |all| all[0].redials.has(2).then_some(()));
+            all[0].on_address(2, None);
+        }
         let found = all[2].groups.own().clone();
         assert_eq!((found.rank, complete(&mut all, 0, request)), (3, Ok(Done::Peer(found))));
         // A message for the rank itself shows that it is gone.

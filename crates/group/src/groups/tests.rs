@@ -375,6 +375,32 @@ fn answers_that_nobody_has_asked_for_are_refused() {
     assert_eq!(bench.member(0).on_message(16, &answer(21, 1, &[])), Ok(()), "a second answer");
 }
 
+#[test]
+fn a_question_that_only_members_that_have_left_could_answer_fails_the_group() {
+    let mut bench = Bench::new(16, 5);
+    [3, 4, 6].into_iter().for_each(|left| bench.member(2).on_left(left));
+    let kind = MessageKind::WhereIs { member: 5, question: 1 };
+    let question = Message { context: WORLD, kind, payload: &[] }.encode();
+    assert_eq!(bench.member(2).on_message(0, &question), Ok(()));
+    assert!(matches!(bench.member(2).poll(), Some(Output::Send { to: 4 | 6, is_needed: true, .. })));
+}
+
+#[test]
+fn a_rank_that_sends_has_not_left() {
+    let mut bench = Bench::new(64, 5);
+    let encoded = |kind, payload: &[u8]| Message { context: WORLD, kind, payload }.encode();
+    let payload = [&message::encode_peer(&peer(21))[..], &16_u32.to_le_bytes()].concat();
+    let answer = encoded(MessageKind::ThereIs { member: 21, question: 1 }, &payload);
+    let passes_on = |bench: &mut Bench| {
+        assert_eq!(bench.member(0).on_message(4, &answer), Ok(()));
+        bench.member(0).poll().is_some()
+    };
+    bench.member(0).on_left(16);
+    assert!(!passes_on(&mut bench));
+    assert_eq!(bench.member(0).on_message(16, &encoded(MessageKind::WhereIs { member: 0, question: 1 }, &[])), Ok(()));
+    assert!(bench.member(0).poll().is_some() && passes_on(&mut bench));
+}
+
 /// A link to a member can be made while the member is searched for, and a repeated question then goes to it.
 #[test]
 fn a_member_tells_its_own_address() {
