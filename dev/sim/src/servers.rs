@@ -44,6 +44,8 @@ pub struct Server {
     pub is_running: bool,
     /// Whether the process has opened its PMIx library.
     opened: bool,
+    /// Whether the process has told its agent that a rank has registered for events.
+    watches: bool,
     /// Whether the process still waits to receive the addresses where all ranks listen.
     lacks_endpoints: bool,
     unpacker: Unpacker,

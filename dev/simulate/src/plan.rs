@@ -257,6 +257,8 @@ impl Plan {
             let fence = Step::Pmix(PmixStep::Fence { who: Who::World, collect, timeout_s: None });
             vec![
                 Step::Pmix(PmixStep::Init),
+                // libpmix registers for events when it joins.
+                Step::Pmix(PmixStep::Watch),
                 Step::Pmix(PmixStep::Commit),
                 fence,
                 exchanged,

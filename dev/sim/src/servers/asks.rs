@@ -17,7 +17,11 @@ impl Server {
         let mut served = Vec::new();
         match step {
             PmixStep::Init => self.say(cx, &FromServer::Connected { rank: from }),
-            PmixStep::Watch => self.say(cx, &FromServer::Watch),
+            PmixStep::Watch => {
+                if !std::mem::replace(&mut self.watches, true) {
+                    self.say(cx, &FromServer::Watch);
+                }
+            }
             PmixStep::Finalize => {
                 self.say(cx, &FromServer::Finalized { rank: from });
                 served = self.commits_no_more(cx, job, rank);
