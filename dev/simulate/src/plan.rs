@@ -259,10 +259,10 @@ impl Plan {
                 Step::Pmix(PmixStep::Init),
                 // libpmix registers for events when it joins.
                 Step::Pmix(PmixStep::Watch),
-                Step::Pmix(PmixStep::Commit),
+                Step::Pmix(PmixStep::Commit { bytes: 0 }),
                 fence,
                 exchanged,
-                Step::Pmix(PmixStep::Get { whose }),
+                Step::Pmix(PmixStep::Get { whose, key: None }),
                 ready,
                 Step::Pmix(PmixStep::Finalize),
             ]
