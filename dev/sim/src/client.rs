@@ -9,10 +9,11 @@ use wireup_client::collectives::{Collectives, Update};
 use wireup_client::env::{Contact, Env};
 use wireup_client::join::Join;
 use wireup_client::link;
+use wireup_client::memory::Memory;
 use wireup_client::requests::{CollectiveKind, Id, Stage};
 use wireup_client::{Failure, Link};
 use wireup_proto::io::{RankPlan, SpawnPlan};
-use wireup_wire::pmi::{Command, Dialect, Reply, Request};
+use wireup_wire::pmi::{Command, Dialect, Raw, Reply, Request};
 
 /// The client library of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,8 +54,20 @@ pub enum Op<'a> {
         shared: bool,
         value: &'a [u8],
     },
-    /// Asks the agent for the memory with the key-value pairs of the fences since the client's last `Map`, as only
-    /// clients that use wireup's own protocol can.
+    /// Defines a group of these ranks, given as numbers in ascending order, and starts a collective in which each
+    /// member gets the values of all. This operation and the next three are only for clients that use wireup's own
+    /// protocol.
+    Gather {
+        members: &'a str,
+        value: &'a str,
+    },
+    SetAddress {
+        address: &'a str,
+    },
+    GetAddress {
+        rank: u32,
+    },
+    /// Asks the agent for the memory with the key-value pairs of the fences since the client's last `Map`.
     Map,
     Finalize,
     Abort {
@@ -66,10 +79,13 @@ pub enum Op<'a> {
 #[derive(Debug)]
 pub enum Answer {
     Init,
+    /// The rank has put a value, or reported its address.
     Put,
     Fence,
-    /// The value of a key; `None`: there is no such key.
+    /// The value of a key, or the address of a rank; `None`: there is no such key or address.
     Get(Option<Vec<u8>>),
+    /// The array of the values of a group's members.
+    Gathered(Vec<u8>),
     Ring {
         position: u32,
         left: Vec<u8>,
@@ -118,7 +134,12 @@ struct Own {
     collectives: Collectives<Shared>,
     /// Collectives that were started and are not complete.
     started: Vec<Id>,
+    /// Number of groups that were defined.
+    groups: u32,
 }
+
+/// The network for which ranks report their addresses.
+const NETWORK: &[u8] = b".traffic";
 
 impl Client {
     pub fn new(place: RankEnvironment, speaks: Speaks) -> Client {
@@ -127,7 +148,7 @@ impl Client {
             Speaks::Text(Dialect::Pmi2) => (Dialect::Pmi2, vec![Command::JobGetId]),
             Speaks::Own => (Dialect::Pmi2, Vec::new()),
         };
-        let own = || Own { collectives: Collectives::new(place.env.rank, true), started: Vec::new() };
+        let own = || Own { collectives: Collectives::new(place.env.rank, true), started: Vec::new(), groups: 0 };
         Client {
             env: place.env,
             link: Link::new(dialect),
@@ -168,15 +189,23 @@ impl Client {
                 let started = own.collectives.start_allgather(Some(link), value, max_len as usize, shared);
                 own.on_started(started, id)
             }
+            (Op::Gather { members, value }, Some(own)) => {
+                own.groups += 1;
+                let (group, members) = (own.groups, members.as_bytes());
+                let set = link.ask(&Request::GroupSet { group, members, tag: b"1" });
+                set.and_then(|()| link.ask(&Request::Gather { id: group, group, value: Raw(value.as_bytes()) }))
+            }
+            (Op::SetAddress { address }, Some(_)) => {
+                link.ask(&Request::AddressSet { name: NETWORK, value: address.as_bytes() })
+            }
+            (Op::GetAddress { rank }, Some(_)) => link.ask(&Request::AddressGet { id: 1, rank, name: NETWORK }),
             (Op::Map, Some(own)) => {
                 let have = own.collectives.own.as_ref().map(|own| own.segments.have()).unwrap_or_default();
                 link.ask(&Request::KvsMap { have: &have })
             }
-            (Op::StartFence { .. } | Op::StartAllgather { .. } | Op::Map, None) => {
-                panic!("a text client cannot do {op:?}")
-            }
             (Op::Finalize, _) => link.ask(&Request::Finalize),
             (Op::Abort { code }, _) => link.ask(&Request::Abort { world: true, code, message: b"the script says so" }),
+            (op, None) => panic!("a text client cannot do {op:?}"),
         };
         asked.expect("the dialect has this request");
         let waits = self.own.is_none() || !matches!(op, Op::Put { .. });
@@ -220,6 +249,8 @@ impl Client {
                 *kvsname = name.unwrap_or_default().to_vec();
             }
             Command::KvsMap => update = Update::read(&one.fields),
+            // The answer to the collective follows.
+            Command::GroupSet if one.fields.succeeded() => {}
             _ => answer = Some(read(one)),
         });
         let some = some.map_err(|broken| format!("{broken:?}"))?;
@@ -234,6 +265,14 @@ impl Client {
             });
         }
         answers.extend(answer);
+        for (_, gathered) in self.link.take_gathers() {
+            let array = match gathered {
+                link::Gathered::Bytes(bytes) => Some(bytes),
+                link::Gathered::Memory(memory) => memory.and_then(|memory| memory.whole()).map(|bytes| bytes.to_vec()),
+            };
+            answers.push(array.map_or_else(|| Answer::Strange("no memory of a group".into()), Answer::Gathered));
+        }
+        answers.extend(self.link.take_addresses().into_iter().map(|(_, address)| Answer::Get(address)));
         match self.link.take_fence_end() {
             None => {}
             Some(Ok(())) => answers.push(Answer::Fence),
@@ -285,7 +324,7 @@ impl Own {
     }
 
     fn take_over(&mut self, answers: &mut Vec<Answer>) {
-        let Own { collectives, started } = self;
+        let Own { collectives, started, .. } = self;
         started.retain(|id| {
             if collectives.is_over(*id) != Some(true) {
                 return true;
@@ -307,7 +346,7 @@ impl Own {
 
 fn read(answer: &link::Answer<'_>) -> Answer {
     match (answer.command, answer.fields.reply_to(answer.command)) {
-        (Command::Put, Ok(Reply::Done)) => Answer::Put,
+        (Command::Put | Command::AddressSet, Ok(Reply::Done)) => Answer::Put,
         (Command::Get, Ok(Reply::Value(value))) => Answer::Get(Some(value.to_vec())),
         (Command::Get, Ok(Reply::NotFound)) => Answer::Get(None),
         (Command::Ring, Ok(Reply::Ring { count, left, right })) => {

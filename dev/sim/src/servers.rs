@@ -44,6 +44,8 @@ pub struct Server {
     pub is_running: bool,
     /// Whether the process has opened its PMIx library.
     opened: bool,
+    /// Whether the process has told its agent that a rank has registered for events.
+    watches: bool,
     /// Whether the process still waits to receive the addresses where all ranks listen.
     lacks_endpoints: bool,
     unpacker: Unpacker,
@@ -61,8 +63,7 @@ pub struct Server {
 /// The commits of ranks, as far as a server knows them, and the ranks and requests that wait for a commit.
 #[derive(Default)]
 struct Commits {
-    /// Number of commits of each local rank.
-    local: BTreeMap<u32, u32>,
+    local: BTreeMap<u32, Commit>,
     /// Number of commits of each remote rank, as far as the server knows it.
     remote: BTreeMap<u32, u32>,
     /// Tickets of requests that wait for a local rank's commit.
@@ -73,6 +74,13 @@ struct Commits {
     wanting: BTreeMap<u32, Vec<u32>>,
     /// Local ranks that wait for a commit of another local rank.
     waiting: Vec<(u32, u32)>,
+}
+
+/// The latest commit of a local rank: the number of its commits so far, and the length of its data (bytes).
+#[derive(Clone, Copy, Default)]
+struct Commit {
+    version: u32,
+    bytes: u32,
 }
 
 /// A request to the server's agent, with the ranks that wait for its answer.
@@ -196,7 +204,7 @@ impl Jobs {
     pub fn do_pmix_step(&mut self, cx: &mut Cx, id: u32, step: PmixStep) {
         let (proc, job, node) = self.rank_at(id);
         let other = match step {
-            PmixStep::Get { whose } => match proc.nth_of(cx, job, whose) {
+            PmixStep::Get { whose, .. } => match proc.nth_of(cx, job, whose) {
                 Some(other) => other,
                 None => return proc.step_done(cx),
             },
@@ -327,8 +335,8 @@ impl Server {
             },
             ToServer::ModexWanted { request, wanted: Wanted { rank, .. } } => {
                 job.checks.modex.wanted += 1;
-                if let Some(version) = self.commits.local.get(&rank.0).copied() {
-                    self.give_modex(cx, job, request, rank.0, Some(version));
+                if let Some(commit) = self.commits.local.get(&rank.0).copied() {
+                    self.give_modex(cx, job, request, rank.0, Some(commit));
                 } else if self.commits.left.contains(&rank.0) {
                     self.give_modex(cx, job, request, rank.0, None);
                 } else {
@@ -352,10 +360,10 @@ impl Server {
 
     /// Answers with the data of a local rank; `None` if the rank will never commit. A deaf server does not answer in
     /// that case.
-    fn give_modex(&mut self, cx: &mut Cx, job: &Job, request: u64, rank: u32, version: Option<u32>) {
-        let message = match version {
-            Some(version) => {
-                let blob = record(job.seed, rank, version).into();
+    fn give_modex(&mut self, cx: &mut Cx, job: &Job, request: u64, rank: u32, commit: Option<Commit>) {
+        let message = match commit {
+            Some(Commit { version, bytes }) => {
+                let blob = record(job.seed, rank, version, bytes).into();
                 FromServer::Modex { request, status: Status::Ok, blob }
             }
             None if cx.spec.servers.are_deaf => return,
@@ -370,9 +378,9 @@ impl Server {
     }
 
     /// Serves the ranks and requests that wait for a commit of this local rank.
-    fn serve_waiting(&mut self, cx: &mut Cx, job: &Job, rank: u32, version: Option<u32>) -> Vec<Served> {
+    fn serve_waiting(&mut self, cx: &mut Cx, job: &Job, rank: u32, commit: Option<Commit>) -> Vec<Served> {
         for (request, of) in take_of(&mut self.commits.held, rank) {
-            self.give_modex(cx, job, request, of, version);
+            self.give_modex(cx, job, request, of, commit);
         }
         take_of(&mut self.commits.waiting, rank).into_iter().map(|(getter, _)| Served::Value(getter)).collect()
     }

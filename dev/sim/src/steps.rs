@@ -10,11 +10,12 @@ use crate::memory::Shared;
 use crate::rank_links::RingPlace;
 use crate::ranks::{Doing, Proc};
 use crate::store_clients::ask_store;
-use crate::workload::{self, PmixStep, Script, Step, Whose};
+use crate::workload::{self, ADDRESS_PAIR, BarrierGroup, PmixStep, Script, Step, Who, Whose};
 use bytes::Bytes;
 use std::rc::Rc;
 use wireup_proto::io::ExitStatus;
 use wireup_wire::collective::Collective;
+use wireup_wire::shared::rows::Rows;
 
 /// The exit code of a rank whose PMI failed, as in MPI libraries.
 pub const PMI_FAILED_CODE: u8 = 1;
@@ -61,7 +62,7 @@ impl Progress {
     /// Whether the rank waits in an operation that other ranks take part in.
     pub fn is_in_collective(&self) -> bool {
         match self.current() {
-            Some(Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Wait(_)) => true,
+            Some(Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Gather { .. } | Step::Wait(_)) => true,
             Some(Step::Pmix(PmixStep::Fence { .. })) => true,
             Some(Step::Store(step)) => step.is_collective(),
             _ => false,
@@ -112,6 +113,24 @@ impl Proc {
             Step::StartFence => return self.start_fence(cx, job),
             Step::StartAllgather { lens, shared } => return self.start_allgather(cx, job, lens, shared),
             Step::Wait(which) => return self.wait_for(cx, job, which),
+            Step::Gather { who, value_bytes } => {
+                let (name, members) = gather(job, self.rank, who);
+                let value = workload::value(job.seed, self.rank, 0, value_bytes);
+                job.checks.group_barriers.on_enter(self.rank, &name, || members.iter().copied());
+                let members = members.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+                return self.ask(cx, job, Op::Gather { members: &members, value: &value });
+            }
+            Step::SetAddress { bytes } => {
+                let address = workload::value(job.seed, self.rank, ADDRESS_PAIR, bytes);
+                return self.ask(cx, job, Op::SetAddress { address: &address });
+            }
+            Step::GetAddress { whose, .. } => match self.nth_of(cx, job, whose) {
+                Some(other) => {
+                    self.progress.asked = other;
+                    return self.ask(cx, job, Op::GetAddress { rank: other });
+                }
+                None => self.step_done(cx),
+            },
             Step::LookUp { pair, value_bytes, whose } => return self.look_up(cx, job, pair, value_bytes, whose),
             Step::Get { pair, whose, .. } => match self.nth_of(cx, job, whose) {
                 Some(other) => {
@@ -308,7 +327,21 @@ impl Proc {
             _ => {}
         }
         match (self.progress.script.steps[usize::from(self.progress.step)], answer) {
-            (Step::Init, Answer::Init) | (Step::Put { .. } | Step::PutAs { .. }, Answer::Put) => {}
+            (Step::Init, Answer::Init) => {}
+            (Step::Put { .. } | Step::PutAs { .. } | Step::SetAddress { .. }, Answer::Put) => {}
+            (Step::Gather { who, value_bytes }, Answer::Gathered(array)) => {
+                let (name, members) = gather(job, self.rank, who);
+                job.checks.group_barriers.on_release(self.rank, &name)?;
+                check_gathered(job.seed, &members, value_bytes, &array)?;
+            }
+            (Step::GetAddress { bytes, .. }, Answer::Get(Some(address))) => {
+                let other = self.progress.asked;
+                if address != workload::value(job.seed, other, ADDRESS_PAIR, bytes).as_bytes() {
+                    return Err(format!("gets a wrong address of rank {other}"));
+                }
+                self.got(cx);
+                return Ok(());
+            }
             (Step::Finalize, Answer::Finalize) => self.progress.finalized = true,
             // The agent has refused to finalize while a collective was in progress.
             (Step::Finalize, Answer::Refused) if self.is_own() => {}
@@ -340,5 +373,24 @@ impl Proc {
         }
         self.step_done(cx);
         Ok(())
+    }
+}
+
+/// The name of the collectives of a rank's group, and the group's members in ascending order.
+fn gather(job: &Job, rank: u32, who: Who) -> (String, Vec<u32>) {
+    let group = job.group(rank, BarrierGroup { who, tag: 0 });
+    (format!("gather of {}", group.name), group.members)
+}
+
+/// Checks that an array holds the values of a group's members, in the order of ranks.
+fn check_gathered(seed: u64, members: &[u32], value_bytes: u16, array: &[u8]) -> Result<(), String> {
+    if value_bytes == 0 && array.is_empty() {
+        return Ok(());
+    }
+    let rows = Rows::read(array).map_err(|error| format!("a collective of {members:?}: {error}"))?;
+    let expected = members.iter().map(|member| Some(workload::value(seed, *member, 0, value_bytes).into_bytes()));
+    match rows.values().map(|value| value.ok().map(<[u8]>::to_vec)).eq(expected) {
+        true => Ok(()),
+        false => Err(format!("gets wrong values in a collective of {members:?}")),
     }
 }

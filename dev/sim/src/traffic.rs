@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use wireup_proto::AgentConfig;
 use wireup_proto::io::{Input, LinkId};
 use wireup_proto::replay::{Recorded, ReplayReport};
-use wireup_wire::frame::{Frame, FrameKind, FrameReader};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, FrameReader};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer;
 use wireup_wire::route::Routed;
@@ -36,6 +36,11 @@ pub type Received = BTreeMap<String, Frames>;
 
 /// Name of routed frames that are for another agent, or that carry only an endpoint.
 pub const ON_THE_WAY: &str = "Routed";
+
+/// Name of the questions of an agent that has waited for long in a group's barrier.
+pub const QUESTION: &str = "GroupDown question";
+/// Bit of the `stream` of such a frame.
+const ASKS: u16 = 1;
 
 /// Counts what agent `me` has received.
 ///
@@ -77,6 +82,7 @@ fn message(me: AgentId, frame: Frame) -> Result<(String, u64), String> {
                 _ => Ok((ON_THE_WAY.to_owned(), bytes)),
             }
         }
+        FrameKind::Down(DownFrame::GroupDown) if frame.stream & ASKS != 0 => Ok((QUESTION.to_owned(), bytes)),
         kind => Ok((format!("{kind:?}"), bytes)),
     }
 }

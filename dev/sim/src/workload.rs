@@ -63,6 +63,21 @@ pub enum Step {
     },
     /// Waits until collectives that were started are complete.
     Wait(Which),
+    /// Exchanges values with the members of a group that contains the rank, and waits for them. This step and the next
+    /// two are only for clients that use wireup's own protocol.
+    Gather {
+        who: Who,
+        value_bytes: u16,
+    },
+    /// Reports an address of this many letters, at which the rank is reached.
+    SetAddress {
+        bytes: u16,
+    },
+    /// Asks for the addresses of other ranks, one after the other, and waits until each has reported its address.
+    GetAddress {
+        bytes: u16,
+        whose: Whose,
+    },
     /// Looks up pair number `pair` of other ranks in mapped memory, and expects the value that they put.
     LookUp {
         pair: u16,
@@ -155,14 +170,19 @@ pub enum GroupStep {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PmixStep {
     Init,
-    Commit,
+    /// Commits data of this many bytes, but of at least those that identify it.
+    Commit {
+        bytes: u32,
+    },
     Fence {
         who: Who,
         collect: bool,
         timeout_s: Option<u32>,
     },
+    /// `key`: the key that the data must contain; `None`: whatever the ranks have committed.
     Get {
         whose: Whose,
+        key: Option<&'static str>,
     },
     Group {
         who: Who,
@@ -273,6 +293,9 @@ impl Script {
         self
     }
 }
+
+/// Number that no pair of a script has: the address of a rank is the value of this pair.
+pub const ADDRESS_PAIR: u16 = u16::MAX;
 
 /// The key of a rank's pair.
 pub fn key(rank: u32, pair: u16) -> String {

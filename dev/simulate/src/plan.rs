@@ -257,10 +257,12 @@ impl Plan {
             let fence = Step::Pmix(PmixStep::Fence { who: Who::World, collect, timeout_s: None });
             vec![
                 Step::Pmix(PmixStep::Init),
-                Step::Pmix(PmixStep::Commit),
+                // libpmix registers for events when it joins.
+                Step::Pmix(PmixStep::Watch),
+                Step::Pmix(PmixStep::Commit { bytes: value_bytes.into() }),
                 fence,
                 exchanged,
-                Step::Pmix(PmixStep::Get { whose }),
+                Step::Pmix(PmixStep::Get { whose, key: None }),
                 ready,
                 Step::Pmix(PmixStep::Finalize),
             ]
@@ -357,6 +359,18 @@ mod tests {
             assert_eq!(of_one, of_all, "{nodes} x {ppn}: gets send no frames between agents");
             let ratio = one_ns / all_ns;
             assert!((0.97..1.03).contains(&ratio), "{nodes} x {ppn}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn values_of_pmix_clients_are_as_long_as_asked() {
+        for exchange in [Exchange::PmixFull, Exchange::PmixDirect] {
+            let [short, long] = [100, 1000].map(|value_bytes| {
+                let plan = Plan { exchange, value_bytes, ..scenario(4, 2, 0).plan };
+                let report = wireup_sim::run(plan.world(&machine())).expect_good();
+                report.classes.iter().map(|class| class.bytes).sum::<u64>()
+            });
+            assert!(long - short >= 8 * 900, "{exchange:?}: {short} bytes, then {long}");
         }
     }
 

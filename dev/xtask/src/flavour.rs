@@ -64,10 +64,10 @@ struct Parts {
 const MPI: &str = "sessions resession hello initfin ring allreduce abort earlyexit noinit onesided locality firstuse \
     children names lateexit spawning kinds";
 const PMIX: &str = "brief exchange fences modex late names events groups connect spawned faults jobdata ask endpoints \
-    takeover";
+    takeover traffic";
 const LIBPMI: &str = "same extensions outstanding store lengths rounds sealed traffic endless pmi1 groups left \
     libraries named stop gone again forks threads bootstrap lost instant nofabric unaccepted old names apart leaves \
-    copies";
+    copies agents barriers";
 const CC: &str = "/usr/bin/cc";
 const OWN: &str = "-DOWN_HEADERS -IROOT/include -LLIBRARIES -Wl,--as-needed -lpmi -lpmi2 -lwireup";
 const PMI2_HEADER: &str = "/usr/include/slurm/pmi2.h";

@@ -289,7 +289,8 @@ fn many_children_come_one_after_the_other() {
     let count = if large { 1000 } else { 12 };
     for built in programs_but_intel() {
         let run = children(&built, "-n 1", &format!("repeat {count}"));
-        let outcome = run.guard(std::time::Duration::from_secs(if large { 900 } else { 120 })).succeed();
+        // A child of Open MPI 5 takes more than a second, on an idle machine too.
+        let outcome = run.guard(std::time::Duration::from_secs(if large { 3600 } else { 120 })).succeed();
         assert!(outcome.out().contains(&format!("parent 0 counts {}\n", 2 * count)), "{outcome}");
     }
 }

@@ -37,11 +37,28 @@ pub struct ModexCheck {
     pub complete: u32,
 }
 
-/// The data of a rank's n-th commit: the rank, n, and bytes that only this rank can produce.
-pub fn record(seed: u64, rank: u32, version: u32) -> Vec<u8> {
-    let mut bytes = [rank.to_le_bytes(), version.to_le_bytes()].concat();
-    bytes.extend_from_slice(&mark(seed, rank, version).to_le_bytes());
-    bytes
+/// Length of a record without padding (bytes).
+const RECORD_BYTES: usize = 16;
+/// Bit of the rank in a record with padding.
+const IS_PADDED: u32 = 1 << 31;
+
+/// The data of a rank's n-th commit: the rank, n, and bytes that only this rank can produce; then, if `bytes` is
+/// longer, padding up to that length, which begins with the length and cannot be compressed.
+pub fn record(seed: u64, rank: u32, version: u32, bytes: u32) -> Vec<u8> {
+    let is_padded = bytes as usize >= RECORD_BYTES + size_of::<u32>();
+    let rank_bits = if is_padded { rank | IS_PADDED } else { rank };
+    let mut data = [rank_bits.to_le_bytes(), version.to_le_bytes()].concat();
+    let mut state = mark(seed, rank, version);
+    data.extend_from_slice(&state.to_le_bytes());
+    if is_padded {
+        data.extend_from_slice(&bytes.to_le_bytes());
+        while data.len() < bytes as usize {
+            state = crate::rng::mix(state);
+            data.extend_from_slice(&state.to_le_bytes());
+        }
+        data.truncate(bytes as usize);
+    }
+    data
 }
 
 fn mark(seed: u64, rank: u32, version: u32) -> u64 {
@@ -50,16 +67,18 @@ fn mark(seed: u64, rank: u32, version: u32) -> u64 {
 
 /// The latest record of each rank; `None` if the bytes are not valid records.
 pub fn records(seed: u64, bytes: &[u8]) -> Option<BTreeMap<u32, u32>> {
-    let mut known = BTreeMap::new();
-    for chunk in bytes.chunks(16) {
-        let rank = u32::from_le_bytes(chunk.get(..4)?.try_into().ok()?);
-        let version = u32::from_le_bytes(chunk.get(4..8)?.try_into().ok()?);
-        let told = u64::from_le_bytes(chunk.get(8..16)?.try_into().ok()?);
+    let (mut known, mut rest) = (BTreeMap::new(), bytes);
+    while !rest.is_empty() {
+        let number = |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?));
+        let (rank, version) = (number(0)? & !IS_PADDED, number(4)?);
+        let len = if number(0)? == rank { RECORD_BYTES } else { number(RECORD_BYTES)? as usize };
+        let told = u64::from_le_bytes(rest.get(8..RECORD_BYTES)?.try_into().ok()?);
         if told != mark(seed, rank, version) {
             return None;
         }
         let latest: &mut u32 = known.entry(rank).or_default();
         *latest = version.max(*latest);
+        rest = rest.get(len.max(RECORD_BYTES)..)?;
     }
     Some(known)
 }

@@ -72,7 +72,7 @@ pub(super) fn add_misbehaviour(rng: &mut Rng, job: &mut JobPlan) {
 fn script(rng: &mut Rng) -> Script {
     use PmixStep::{Commit, Fence, Get, Group, LookUp, Procs, Publish, Watch};
     let pmix = Step::Pmix;
-    let mut steps = vec![pmix(PmixStep::Init), pmix(Commit)];
+    let mut steps = vec![pmix(PmixStep::Init), pmix(Commit { bytes: 0 })];
     if rng.chance(200) {
         steps.push(pmix(Watch));
     }
@@ -84,9 +84,9 @@ fn script(rng: &mut Rng) -> Script {
         let whose = *rng.pick(&[Whose::All, Whose::Neighbours, Whose::Random(3), Whose::Rank(0)]);
         match rng.below(12) {
             0 => steps.push(Step::Compute { ns: rng.below(3_000_000_000) }),
-            1 => steps.push(pmix(Commit)),
+            1 => steps.push(pmix(Commit { bytes: 0 })),
             2..=5 => steps.push(pmix(Fence { who, collect: rng.chance(600), timeout_s })),
-            6..=7 => steps.push(pmix(Get { whose })),
+            6..=7 => steps.push(pmix(Get { whose, key: None })),
             8 => steps.push(pmix(Group { who, tag: rng.below(3) as u8, timeout_s })),
             9 if !published => {
                 published = true;

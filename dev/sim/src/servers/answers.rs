@@ -45,7 +45,7 @@ impl Server {
                 return vec![Served::Step(rank)];
             }
             (Asked::LookUp { rank, of }, answer) => {
-                let value = Value::Packed(record(job.seed, of, 1).into());
+                let value = Value::Packed(record(job.seed, of, 1, 0).into());
                 let is_found = |found: &[Found]| matches!(found, [one] if one.rank.0 == of && one.item.value == value);
                 let is_right = match &answer {
                     Answer::Names(names::Answer::Found(found)) => is_found(found),

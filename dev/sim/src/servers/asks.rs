@@ -1,6 +1,6 @@
 //! The requests of ranks to their server, and the server's requests to its agent.
 
-use super::{Asked, Served, Server};
+use super::{Asked, Commit, Served, Server};
 use crate::checkers::modex::{Call, record};
 use crate::cx::Cx;
 use crate::jobs::Job;
@@ -17,16 +17,20 @@ impl Server {
         let mut served = Vec::new();
         match step {
             PmixStep::Init => self.say(cx, &FromServer::Connected { rank: from }),
-            PmixStep::Watch => self.say(cx, &FromServer::Watch),
+            PmixStep::Watch => {
+                if !std::mem::replace(&mut self.watches, true) {
+                    self.say(cx, &FromServer::Watch);
+                }
+            }
             PmixStep::Finalize => {
                 self.say(cx, &FromServer::Finalized { rank: from });
                 served = self.commits_no_more(cx, job, rank);
             }
-            PmixStep::Commit => {
-                let count = self.commits.local.entry(rank).or_default();
-                *count += 1;
-                let version = *count;
-                served = self.serve_waiting(cx, job, rank, Some(version));
+            PmixStep::Commit { bytes } => {
+                let commit = self.commits.local.entry(rank).or_default();
+                *commit = Commit { version: commit.version + 1, bytes };
+                let commit = *commit;
+                served = self.serve_waiting(cx, job, rank, Some(commit));
                 job.checks.modex.on_commit(rank);
             }
             PmixStep::Abort { code } => {
@@ -44,9 +48,9 @@ impl Server {
                 self.enter(cx, job, rank, call, timeout_s);
                 return served;
             }
-            PmixStep::Get { .. } => return self.get(cx, job, rank, of),
+            PmixStep::Get { key, .. } => return self.get(cx, job, rank, of, key),
             PmixStep::Publish => {
-                let value = Value::Packed(record(job.seed, rank, 1).into());
+                let value = Value::Packed(record(job.seed, rank, 1, 0).into());
                 let items = vec![Item { name: port(job, rank), value }];
                 let ask = names::Ask::Publish { items, range: Range::Session, keep: Keep::Job };
                 self.ask_agent(cx, Asked::Publish { rank }, Ask::Names { from, ask });
@@ -103,8 +107,9 @@ impl Server {
         let ranks = self.entered.remove(&call).unwrap_or_default();
         let Some(timeout_s) = ranks.first().map(|(_, timeout_s)| *timeout_s) else { return };
         let ranks: Vec<u32> = ranks.into_iter().map(|(rank, _)| rank).collect();
-        let committed = ranks.iter().filter_map(|rank| self.commits.local.get(rank).map(|version| (*rank, *version)));
-        let bytes: Vec<u8> = committed.flat_map(|(rank, version)| record(job.seed, rank, version)).collect();
+        let committed = ranks.iter().filter_map(|rank| Some((*rank, *self.commits.local.get(rank)?)));
+        let records = committed.flat_map(|(rank, Commit { version, bytes })| record(job.seed, rank, version, bytes));
+        let bytes: Vec<u8> = records.collect();
         let set = match call.members.is_none() && (call.group.is_none() || self.host.is_multiple_of(2)) {
             true => Set::All,
             false => Set::Ranks(call.members(job.size()).map(Rank).collect()),
@@ -122,7 +127,7 @@ impl Server {
         self.ask_agent(cx, Asked::Together { call, ranks, patient: timeout_s.is_none() }, ask);
     }
 
-    fn get(&mut self, cx: &mut Cx, job: &Job, rank: u32, of: u32) -> Vec<Served> {
+    fn get(&mut self, cx: &mut Cx, job: &Job, rank: u32, of: u32, key: Option<&str>) -> Vec<Served> {
         let is_here = job.placement[of as usize] == job.placement[rank as usize];
         let commits = &mut self.commits;
         if commits.local.contains_key(&of) || commits.left.contains(&of) && is_here || commits.remote.contains_key(&of)
@@ -136,7 +141,8 @@ impl Server {
         let waiting = commits.wanting.entry(of).or_default();
         waiting.push(rank);
         if waiting.len() == 1 {
-            self.ask_agent(cx, Asked::Get { of }, Ask::Modex(Wanted::data_of(Rank(of))));
+            let wanted = Wanted { key: key.map(str::to_owned), ..Wanted::data_of(Rank(of)) };
+            self.ask_agent(cx, Asked::Get { of }, Ask::Modex(wanted));
         }
         Vec::new()
     }

@@ -41,9 +41,10 @@ fn a_rank_is_asked_for_once_by_each_node() {
     const PPN: u64 = 3;
     let script = |turns: usize| {
         let bare = PmixStep::Fence { who: Who::World, collect: false, timeout_s: None };
-        let turn = [PmixStep::Get { whose: Whose::All }, bare];
+        let turn = [PmixStep::Get { whose: Whose::All, key: None }, bare];
         let turns = std::iter::repeat_n(turn, turns).flatten();
-        let steps = [PmixStep::Init, PmixStep::Commit, bare].into_iter().chain(turns).chain([PmixStep::Finalize]);
+        let steps =
+            [PmixStep::Init, PmixStep::Commit { bytes: 0 }, bare].into_iter().chain(turns).chain([PmixStep::Finalize]);
         Script::plain(&steps.map(Step::Pmix).chain([Step::Exit { code: 0 }]).collect::<Vec<_>>())
     };
     for seed in 0..20 {
