@@ -20,7 +20,7 @@
  * out everything else (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of
  * groups that wu_group_create has made, whose members are not in the order of ranks or are scattered over more than
  * 1,024 ranges (over more than one, if a group of more than split_gather_max was split), or that belong to a job under
- * another launcher. They use TCP or datagrams, encrypted. Each connection is made when it is first needed, and only
+ * another launcher. They use TCP or libfabric, encrypted. Each connection is made when it is first needed, and only
  * while the ranks are in functions of this library. Under wireup a message waits until its receiver has also called a
  * function that needs connections; under other launchers the first call that needs connections waits for all ranks of
  * the job, and ranks ask each other for addresses along the connections of a group.
@@ -84,11 +84,12 @@ typedef struct wu_req wu_req;
  * UDP: the same, but datagrams request and accept a connection before it is made. A peer accepts in its calls of
  * this library; if it does not within 1.6 s, because it computes or datagrams do not reach it, it is connected to
  * nevertheless. Two ranks that need each other at once make one connection.
- * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) and one descriptor for all peers; lost
- * datagrams are sent again. The library opens libfabric.so.1 when it is first needed. It takes the best provider;
- * the variable FI_PROVIDER, the same on all ranks, chooses another one. A rank that does not answer never counts as
- * lost, since it may compute, and providers do not report that a process has ended: then calls wait until the job
- * is ended. wu_close waits until other ranks have received what was sent to them. */
+ * FABRIC: one reliable endpoint of libfabric (FI_EP_RDM) for all peers. The library opens libfabric.so.1 when it is
+ * first needed. It takes the best provider; the variable FI_PROVIDER, the same on all ranks, chooses another one.
+ * Most providers send, repeat and connect only during calls of this library, so messages may wait while a rank
+ * computes. A rank that does not answer never counts as lost, since it may compute. The end of a process is noticed
+ * if the provider reports that a message to it cannot be sent (tcp;ofi_rxm does not); otherwise calls wait until the
+ * job is ended. wu_close waits until other ranks have received what was sent to them. */
 #define WU_TRANSPORT_AUTO 0
 #define WU_TRANSPORT_TCP 1
 #define WU_TRANSPORT_UDP 2
@@ -101,7 +102,7 @@ typedef struct wu_req wu_req;
 #define WU_OPEN_CONNECTIONS_MAX 8
 /* Sets no field: from wu_open to wu_close a thread of the library makes progress while the program is outside the
  * library. It accepts and proves connections of other ranks, receives their messages, answers their requests for
- * addresses, and repeats datagrams, so a rank that computes does not keep others waiting. Its work begins when this
+ * addresses, and sends what waits, so a rank that computes does not keep others waiting. Its work begins when this
  * rank first uses connections.
  * The rule for the program's threads is the same: one at a time uses the context. While a call waits, the call
  * makes the progress and the thread does nothing. The thread receives no signals and calls no function of the

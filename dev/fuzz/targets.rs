@@ -35,7 +35,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| match env!("CARGO_BIN_NAME") {
     "pmix" => decoders::pmix(input),
     "pmix_infos" => wireup_pmix::fuzzing::pmix_infos(input),
     "rank_address" => decoders::rank_address(input),
-    "ranks_datagrams" => wireup_bootstrap::fuzzing::ranks_datagrams(input),
+    "ranks_fabric" => wireup_bootstrap::fuzzing::ranks_fabric(input),
     "ranks_link" => wireup_bootstrap::fuzzing::ranks_link(input),
     "recording" => wireup_node::fuzzing::recording(input),
     "rows" => decoders::rows(input),

@@ -1,23 +1,25 @@
 //! Checks what must hold for the connections between ranks, whatever bytes arrive. The fuzz targets `ranks_link` and
-//! `ranks_datagrams` search for violations.
+//! `ranks_fabric` search for violations.
 
 #[path = "../../../dev/fuzz/input.rs"]
 mod input;
 
 use crate::network::carrier::{ConnectionEvent, Happened, Number};
 use crate::network::codes::Codes;
-use crate::network::datagrams::endpoint::Endpoint;
-use crate::network::datagrams::handshake::{Hello, Welcome};
-use crate::network::datagrams::open::{DATA, header};
+use crate::network::fabric::handshake::{Hello, Welcome};
+use crate::network::fabric::links::Links;
+use crate::network::fabric::open::{DATA, header};
 use crate::network::manager::requests::{Dial, Requests, Settled};
 use crate::network::messages::Unframed;
 use crate::network::proof::{Broken, Proof, Proved, Purpose, SEAL_LEN, Secret, builder, message};
 use crate::network::tcp::link::{Stream, push_unit, take_unit, unit_left};
-use alloc::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr};
 use input::{byte, some};
-use snow::{HandshakeState, StatelessTransportState};
+use snow::{HandshakeState, TransportState};
+use wireup_fabric::Posted;
 
 const SECRET: Secret = [7; 32];
 const ME: u32 = 5;
@@ -105,15 +107,17 @@ fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
     assert!(stream.open(bytes).is_err(), "what nobody has sealed is opened");
 }
 
-const DATAGRAM_LEN: usize = 200;
-/// A rank that knows the secret and sends arbitrary datagrams.
+const MESSAGE_LEN: usize = 200;
+/// Maximum number of messages that the provider takes for a peer before it has sent them.
+const ROOM: usize = 4;
+/// A rank that knows the secret and sends arbitrary messages.
 const ROGUE: u32 = 2;
 
-/// Two ranks that exchange messages in datagrams, a network that loses, repeats, changes and reorders them, strangers
-/// in it, and a rank that knows the secret and sends what the input says. Whatever happens, both ranks get each other's
-/// messages whole, in order, once.
-pub fn ranks_datagrams(input: &[u8]) {
-    let mut world = Datagrams::new();
+/// Two ranks that exchange messages over a reliable provider, strangers that repeat and change them, and a rank that
+/// knows the secret and sends what the input says. Whatever happens, both ranks get each other's messages whole, in
+/// order, once.
+pub fn ranks_fabric(input: &[u8]) {
+    let mut world = Fabric::new();
     let mut input = input;
     for _ in 0..100 {
         if input.is_empty() {
@@ -142,12 +146,12 @@ fn request(codes: &mut Codes, what: u8, content: &[u8]) {
     assert!(!is_answered || is_ranks && content.len() == 17 && content[0] == 4, "a stranger is answered");
 }
 
-struct Datagrams {
-    ends: [Endpoint; 2],
+struct Fabric {
+    ends: [Links; 2],
     codes: Codes,
-    now: u64,
-    /// All datagrams sent so far, each with its sender and receiver.
+    /// All messages sent so far, each with its sender and receiver; for each receiver, those that have not arrived.
     sent: Vec<(u8, u8, Vec<u8>)>,
+    under_way: [VecDeque<Vec<u8>>; 2],
     /// For each of the two ranks, its latest connection to the other; and for each connection, the number of messages
     /// sent.
     latest: [Option<Number>; 2],
@@ -155,17 +159,17 @@ struct Datagrams {
     /// Number of messages that have arrived, by receiver, sender and the sender's connection.
     arrived: BTreeMap<(u8, u8, u8), u8>,
     /// The rogue's connection to rank 0: rank 0's number for it, and its keys.
-    rogue: Option<(Number, StatelessTransportState)>,
+    rogue: Option<(Number, Box<TransportState>)>,
 }
 
-impl Datagrams {
-    fn new() -> Datagrams {
-        let end = |me: u8| Endpoint::new(me.into(), &SECRET, vec![me], DATAGRAM_LEN).expect("a hash");
-        Datagrams {
+impl Fabric {
+    fn new() -> Fabric {
+        let end = |me: u8| Links::new(me.into(), &SECRET, &[me], MESSAGE_LEN).expect("a hash");
+        Fabric {
             ends: [end(0), end(1)],
             codes: Codes::new(&SECRET).expect("a hash"),
-            now: 1_000,
             sent: Vec::new(),
+            under_way: [VecDeque::new(), VecDeque::new()],
             latest: [None; 2],
             messages: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -176,56 +180,56 @@ impl Datagrams {
     fn step(&mut self, input: &mut &[u8]) {
         let what = byte(input);
         let me = what >> 7;
-        let (now, end) = (self.now, &mut self.ends[usize::from(me)]);
+        let (at, latest) = (usize::from(me), self.latest[usize::from(me)]);
+        let end = &mut self.ends[at];
         match what % 16 {
             0 => {
-                end.dial(now, u32::from(1 - me), byte(input).into(), Some(vec![1 - me]));
+                end.dial(u32::from(1 - me), byte(input).into(), Some(&[1 - me]));
             }
             1 | 2 => {
-                let Some(number) = self.latest[usize::from(me)] else { return };
+                let Some(number) = latest else { return };
                 let count = self.messages.entry((me, number)).or_default();
                 // The message contains the number of its connection and its own number.
                 let message = vec![*count; usize::from(byte(input)) * 3 + 2];
                 *count = count.wrapping_add(1);
                 end.send(number, &[&[me, number as u8], &message[..]].concat());
             }
-            3..=6 => {
-                let at = usize::from(byte(input));
-                self.deliver(at, |_| {});
+            3..=5 => {
+                if let Some(bytes) = self.under_way[at].pop_front() {
+                    end.on_message(0, &bytes);
+                }
             }
+            6 => self.repeat(byte(input), |_| {}),
             7 => {
-                let (at, byte, bits) = (usize::from(byte(input)), usize::from(byte(input)), byte(input));
-                self.deliver(at, |bytes| {
+                let (nth, byte, bits) = (byte(input), usize::from(byte(input)), byte(input));
+                self.repeat(nth, |bytes| {
                     let byte = byte % bytes.len();
                     bytes[byte] ^= bits;
                 });
             }
-            8 => end.on_datagram(now, some(input)),
-            9 => {
-                self.now += u64::from(byte(input)) * 8;
-                end.on_tick(self.now);
-            }
-            10 => request(&mut self.codes, what, some(input)),
-            11 => {
-                let Some(number) = self.latest[usize::from(me)] else { return };
-                match byte(input) % 4 {
+            8 => end.on_message(0, some(input)),
+            9 | 11 => {
+                let Some(number) = latest else { return };
+                match byte(input) % 5 {
                     0 => end.close(number),
                     1 => end.set_paused(number, true),
                     2 => end.set_paused(number, false),
+                    3 => end.on_failed(number),
                     _ => end.say_goodbye(),
                 }
             }
+            10 => request(&mut self.codes, what, some(input)),
             12 => self.dial_as_rogue(input),
-            _ => self.send_as_rogue(input),
+            _ => self.send_as_rogue(some(input)),
         }
     }
 
-    fn deliver(&mut self, at: usize, change: impl FnOnce(&mut [u8])) {
-        // Counts from the latest datagram backwards, because recent datagrams are the most likely to matter.
-        let Some((_, to, mut bytes)) = self.sent.iter().rev().nth(at).cloned() else { return };
+    /// A stranger sends a message again, counted from the latest one backwards, perhaps before that one arrives.
+    fn repeat(&mut self, nth: u8, change: impl FnOnce(&mut [u8])) {
+        let Some((_, to, mut bytes)) = self.sent.iter().rev().nth(nth.into()).cloned() else { return };
         change(&mut bytes);
         if let Some(end) = self.ends.get_mut(usize::from(to)) {
-            end.on_datagram(self.now, &bytes);
+            end.on_message(0, &bytes);
         }
     }
 
@@ -244,45 +248,47 @@ impl Datagrams {
         let proof = if what % 4 == 1 { some(input) } else { &proof };
         let from = if what % 8 == 7 { u32::from(byte(input)) } else { ROGUE };
         let hello = Hello { from, to: 0, number, place: &[ROGUE as u8], proof }.encode(&mut self.codes);
-        self.ends[0].on_datagram(self.now, &hello);
+        self.ends[0].on_message(0, &hello);
         self.look();
         let Some((.., welcome)) = self.sent.iter().rev().find(|(from, to, _)| (*from, *to) == (0, ROGUE as u8)) else {
             return;
         };
-        let Some(welcome) = Welcome::decode(welcome, &mut self.codes).filter(|welcome| welcome.to == number) else {
+        let Some(welcome) = Welcome::decode(welcome, &mut self.codes).filter(|welcome| welcome.answered == number)
+        else {
             return;
         };
         if state.read_message(welcome.proof, &mut [0; 128]).is_ok() {
-            let seals = state.into_stateless_transport_mode().expect("a proved rank");
-            self.rogue = Some((welcome.number, seals));
+            self.rogue = Some((welcome.number, Box::new(state.into_transport_mode().expect("a proved rank"))));
         }
     }
 
-    /// The rogue sends any sealed content with any counter.
-    fn send_as_rogue(&mut self, input: &mut &[u8]) {
-        let Some((number, seals)) = &self.rogue else { return };
-        let counter = match byte(input) {
-            255 => u64::from_le_bytes([(); 8].map(|()| byte(input))).min(u64::MAX - 1),
-            small => small.into(),
-        };
-        let content = some(input);
-        let mut bytes = [&[DATA][..], &number.to_le_bytes(), &counter.to_le_bytes()].concat();
+    /// The rogue sends any sealed content.
+    fn send_as_rogue(&mut self, content: &[u8]) {
+        let Some((number, keys)) = &mut self.rogue else { return };
+        let mut bytes = [&[DATA][..], &number.to_le_bytes()].concat();
         let begin = bytes.len();
         bytes.resize(begin + content.len() + SEAL_LEN, 0);
-        seals.write_message(counter, content, &mut bytes[begin..]).expect("it fits");
-        assert!(header(&bytes).is_some_and(|(to, ..)| to == *number));
-        self.ends[0].on_datagram(self.now, &bytes);
+        keys.write_message(content, &mut bytes[begin..]).expect("it fits");
+        assert!(header(&bytes).is_some_and(|(to, _)| to == *number));
+        self.ends[0].on_message(0, &bytes);
     }
 
-    /// Collects the datagrams that both ranks want to send, and checks what has happened to their connections.
+    /// Collects the messages that both ranks want to send, and checks what has happened to their connections.
     fn look(&mut self) {
         for me in 0..2_u8 {
-            let end = &mut self.ends[usize::from(me)];
-            let (mut to, mut bytes) = (Vec::new(), Vec::new());
-            while end.transmit(self.now, &mut to, &mut bytes) {
-                assert!(bytes.len() <= DATAGRAM_LEN && to.len() == 1);
-                self.sent.push((me, to[0], bytes.clone()));
-            }
+            let Fabric { ends, sent, under_way, .. } = self;
+            let end = &mut ends[usize::from(me)];
+            end.transmit(|_, place, bytes| {
+                assert!(bytes.len() <= MESSAGE_LEN && place.len() == 1);
+                if let Some(pipe) = under_way.get_mut(usize::from(place[0])) {
+                    if pipe.len() == ROOM {
+                        return Posted::Later;
+                    }
+                    pipe.push_back(bytes.to_vec());
+                }
+                sent.push((me, place[0], bytes.to_vec()));
+                Posted::Yes
+            });
             while let Some(happened) = end.poll() {
                 let Happened { number, peer, event } = happened;
                 let bytes = match event {
@@ -300,7 +306,6 @@ impl Datagrams {
                 assert_eq!(count, arrived, "a message is missing, or has come twice");
                 *arrived = arrived.wrapping_add(1);
             }
-            assert!(end.deadline().is_none_or(|at| at > 0));
         }
     }
 }
@@ -313,6 +318,6 @@ mod replay;
 mod tests {
     #[test]
     fn every_corpus_file_passes_its_target() {
-        super::replay::replay(&[("ranks_link", super::ranks_link), ("ranks_datagrams", super::ranks_datagrams)]);
+        super::replay::replay(&[("ranks_link", super::ranks_link), ("ranks_fabric", super::ranks_fabric)]);
     }
 }

@@ -1,26 +1,39 @@
-//! An endpoint that exchanges datagrams with any other endpoint of its kind.
+//! An endpoint that exchanges messages with any other endpoint of its kind, without connections.
 //!
-//! A provider writes datagrams only into memory that was posted before they arrive. So receives are posted in advance,
-//! and each is posted again once its datagram was read. Completions of sends only free their slots: they are read when
-//! there is no free slot, and wake nobody.
+//! A provider writes messages only into memory that was posted before they arrive. So receives are posted in advance,
+//! and each is posted again once its message was read. The provider retransmits, keeps the messages between two
+//! endpoints in order, and makes the other end wait if no receive is posted. It may do all this only while completions
+//! are read: [`Endpoint::poll`] must be called whenever the descriptor is readable.
 
 use crate::library::Library;
-use crate::objects::{Completed, Objects, Posted, Way};
+use crate::objects::{Completed, Objects, Posted};
 use crate::pool::Pool;
 use crate::provider::{Choice, Found, KIND_LEN};
 use crate::{ADDRESS_LEN_MAX, Error};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 
-/// Memory of receives that are posted in advance (bytes). Chosen, like the socket buffer for UDP: the windows of
-/// several peers while the process computes; providers may allow fewer receives.
+/// Memory of receives that are posted in advance (bytes). Chosen: what several peers send while the process computes;
+/// providers may allow fewer receives.
 const RECEIVED_LEN_MAX: usize = 1 << 20;
-/// Maximum number of sends in progress: the window of one peer. Further sends must wait.
-const SENDS_MAX: usize = 128;
+/// Maximum number of sends in progress. Chosen: two and more for each of a hundred peers that do not receive.
+const SENDS_MAX: usize = 256;
 
 /// The number of a peer's address in the provider's address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer(u64);
+
+/// A completed operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A message of this length has arrived; what does not fit into the buffer was cut off.
+    Received(usize),
+    /// A message of this owner was not sent: the provider does not reach the peer any more.
+    NotSent(u64),
+    /// A message was sent, or a receive has failed.
+    Other,
+}
 
 pub struct Endpoint {
     // The first field, because the objects must be closed before the memory of `sends` and `receives` is freed.
@@ -29,10 +42,11 @@ pub struct Endpoint {
     receives: Pool,
     /// Slots of `sends` that no operation uses.
     free: Vec<usize>,
+    /// For each slot of `sends`, whose message it contains; `None`: no operation uses it.
+    owners: Vec<Option<u64>>,
     /// Slots of `receives` that are to be posted.
     unposted: Vec<usize>,
-    prefixes: (usize, usize),
-    datagram_len: usize,
+    message_len: usize,
     fd: c_int,
     address: Vec<u8>,
 }
@@ -57,11 +71,10 @@ impl Endpoint {
     }
 
     fn with(library: &Library, choice: Choice<'_>) -> Result<Endpoint, Error> {
-        let ((sends_max, receives_max), prefixes) = (choice.depths(), choice.prefixes());
-        let datagram_len = choice.datagram_len();
-        let posted = (RECEIVED_LEN_MAX / datagram_len).min(receives_max);
-        let sends = Pool::new(SENDS_MAX.min(sends_max), prefixes.0 + datagram_len).ok_or(Error::Memory)?;
-        let receives = Pool::new(posted, prefixes.1 + datagram_len).ok_or(Error::Memory)?;
+        let ((sends_max, receives_max), message_len) = (choice.depths(), choice.message_len());
+        let posted = (RECEIVED_LEN_MAX / message_len).min(receives_max);
+        let sends = Pool::new(SENDS_MAX.min(sends_max), message_len).ok_or(Error::Memory)?;
+        let receives = Pool::new(posted, message_len).ok_or(Error::Memory)?;
         let objects = Objects::open(library, choice, &sends, &receives)?;
         objects.enable()?;
         let address = [&choice.kind()[..], &objects.name()?].concat();
@@ -70,22 +83,28 @@ impl Endpoint {
             fd: objects.descriptor()?,
             objects,
             free: (0..sends.count()).collect(),
+            owners: vec![None; sends.count()],
             unposted: (0..receives.count()).collect(),
             sends,
             receives,
-            prefixes,
-            datagram_len,
+            message_len,
             address,
         };
         endpoint.post();
-        // From now on, an arriving datagram makes the descriptor readable.
-        endpoint.objects.may_wait();
+        // From now on, an arriving message makes the descriptor readable.
+        endpoint.may_wait();
         Ok(endpoint)
     }
 
-    /// A descriptor that is readable when a datagram has arrived after [`Endpoint::receive`] has returned `None`.
+    /// A descriptor that is readable when operations have completed, or the provider has something to do, after
+    /// [`Endpoint::may_wait`] has returned `true`.
     pub fn fd(&self) -> c_int {
         self.fd
+    }
+
+    /// Whether the caller may wait on the descriptor; `false`: it must call [`Endpoint::poll`] first.
+    pub fn may_wait(&self) -> bool {
+        self.objects.may_wait()
     }
 
     /// The address at which other endpoints reach this one: the kind, which is equal for all endpoints that understand
@@ -94,9 +113,9 @@ impl Endpoint {
         &self.address
     }
 
-    /// Maximum length of a datagram, in bytes.
-    pub fn datagram_len(&self) -> usize {
-        self.datagram_len
+    /// Maximum length of a message, in bytes.
+    pub fn message_len(&self) -> usize {
+        self.message_len
     }
 
     /// Whether this is the address of an endpoint that this one understands.
@@ -112,63 +131,54 @@ impl Endpoint {
         self.objects.insert(&address[KIND_LEN..]).map(Peer)
     }
 
-    /// Sends a datagram; `false`: there is no room now. A datagram that can never be sent counts as lost on the
-    /// network.
-    pub fn send(&mut self, to: Peer, bytes: &[u8]) -> bool {
-        if self.free.is_empty() {
-            self.reclaim();
+    /// Starts to send a message. `owner`: what [`Event::NotSent`] reports if that fails. An owner uses at most as many
+    /// slots as it leaves free, so that peers that do not receive leave some for those that do.
+    pub fn send(&mut self, to: Peer, bytes: &[u8], owner: u64) -> Posted {
+        let used = self.owners.iter().filter(|one| **one == Some(owner)).count();
+        if used > self.free.len() {
+            return Posted::Later;
         }
-        let Some(slot) = self.free.pop() else { return false };
-        let len = self.sends.fill(slot, self.prefixes.0, bytes);
+        let Some(slot) = self.free.pop() else { return Posted::Later };
+        let len = self.sends.fill(slot, bytes);
         let posted = self.objects.send(&self.sends, slot, len, to.0);
-        if posted != Posted::Yes {
-            self.free.push(slot);
+        match posted {
+            Posted::Yes => self.owners[slot] = Some(owner),
+            Posted::Later | Posted::Never => self.free.push(slot),
         }
-        if posted == Posted::Later {
-            self.reclaim();
-        }
-        posted != Posted::Later
+        posted
     }
 
-    /// Receives the next datagram, and returns its length; what does not fit into the buffer is cut off.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        loop {
-            let (slot, len) = match self.objects.completed(Way::Receive) {
-                Completed::Done(context, len) => (self.receives.slot(context), len),
-                Completed::Failed(context) => (self.receives.slot(context), 0),
-                Completed::Nothing if self.objects.may_wait() => return None,
-                Completed::Nothing => continue,
-            };
-            let Some(slot) = slot else { continue };
-            let len = self.receives.copy_out(slot, self.prefixes.1, len, buffer);
+    /// Whether the provider still needs a message that was given to it.
+    pub fn is_sending(&self) -> bool {
+        self.free.len() < self.sends.count()
+    }
+
+    /// Reads the next completion; a message that has arrived is copied into `buffer`. `None`: there is none now.
+    pub fn poll(&mut self, buffer: &mut [u8]) -> Option<Event> {
+        let (context, received) = match self.objects.completed() {
+            Completed::Done(context, len) => (context, Some(len)),
+            Completed::Failed(context) => (context, None),
+            Completed::Nothing => return None,
+        };
+        if let Some(slot) = self.receives.slot(context) {
+            let len = received.map(|len| self.receives.copy_out(slot, len, buffer));
             self.unposted.push(slot);
             self.post();
-            // Providers may receive packets of their own, which contain nothing after the prefix.
-            if len > 0 {
-                return Some(len);
-            }
+            return Some(len.map_or(Event::Other, Event::Received));
         }
+        let slot = self.sends.slot(context);
+        self.free.extend(slot);
+        let owner = slot.and_then(|slot| self.owners[slot].take());
+        Some(owner.filter(|_| received.is_none()).map_or(Event::Other, Event::NotSent))
     }
 
     /// Posts the receives that are not posted yet, as far as the provider has room.
     fn post(&mut self) {
-        let len = self.prefixes.1 + self.datagram_len;
         while let Some(slot) = self.unposted.pop() {
-            if self.objects.receive(&self.receives, slot, len) != Posted::Yes {
+            if self.objects.receive(&self.receives, slot, self.message_len) != Posted::Yes {
                 self.unposted.push(slot);
                 return;
             }
-        }
-    }
-
-    /// Frees the slots of sends that are complete.
-    fn reclaim(&mut self) {
-        loop {
-            let context = match self.objects.completed(Way::Send) {
-                Completed::Done(context, _) | Completed::Failed(context) => context,
-                Completed::Nothing => return,
-            };
-            self.free.extend(self.sends.slot(context));
         }
     }
 }

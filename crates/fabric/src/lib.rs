@@ -1,11 +1,11 @@
-//! libfabric, opened at run time: one endpoint for unreliable datagrams (`FI_EP_DGRAM`).
+//! libfabric, opened at run time: one reliable endpoint for messages to and from any other (`FI_EP_RDM`).
 //!
 //! A crate of its own, because it holds all declarations of libfabric, which a test compares with the headers, and the
 //! `unsafe` code that calls it; `bootstrap` sees only endpoints, and works where the library is missing.
 //!
 //! ```text
-//!   Endpoint ── send ──► slots of a pool ──► provider      (a completion frees the slot)
-//!            ◄─ receive ─ slots that are posted ahead ◄──  (read, copied, posted again)
+//!   Endpoint ── send ──► slots of a pool ──► provider   (a completion frees the slot, or reports a failure)
+//!            ◄── poll ── slots that are posted ahead ◄──  (read, copied, posted again)
 //! ```
 //!
 //! `sys` has the declarations, `library` opens the library, `provider` chooses a provider, `objects` makes and closes
@@ -25,8 +25,9 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::{Endpoint, Peer};
+pub use endpoint::{Endpoint, Event, Peer};
 pub use library::Error;
+pub use objects::Posted;
 
-/// Maximum length of an endpoint's address (bytes). Providers for datagrams use 16 to 32; the rest is for future ones.
+/// Maximum length of an endpoint's address (bytes). Known providers use 16 to 64; the rest is for future ones.
 pub const ADDRESS_LEN_MAX: usize = provider::KIND_LEN + objects::NAME_LEN_MAX;

@@ -10,7 +10,7 @@ const SONAME: &CStr = c"libfabric.so.1";
 pub enum Error {
     /// There is no `libfabric.so.1`, or it cannot be loaded, or it is too old.
     Missing,
-    /// No provider offers datagrams on this machine, or `FI_PROVIDER` excludes those that do.
+    /// No provider offers such endpoints (`FI_EP_RDM`) between hosts here, or `FI_PROVIDER` excludes those that do.
     NoProvider,
     /// No memory is left.
     Memory,

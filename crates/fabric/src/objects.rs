@@ -18,21 +18,14 @@ pub struct Objects {
     ep: *mut Ep,
     /// Registrations of the memory of sends and of the memory of receives, if the provider needs them.
     regions: [*mut Mr; 2],
-    sends: *mut Cq,
-    receives: *mut Cq,
+    /// The completion queue of sends and receives.
+    queue: *mut Cq,
     av: *mut Av,
     domain: *mut Domain,
     fabric: *mut Fabric,
 }
 
-/// Direction of an operation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    Send,
-    Receive,
-}
-
-/// The result of reading a completion queue.
+/// The result of reading the completion queue.
 pub enum Completed {
     /// An operation with this context has completed; it transferred this many bytes.
     Done(*mut c_void, usize),
@@ -45,7 +38,8 @@ pub enum Completed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
     Yes,
-    /// The operation has not begun, because the queue is full; the caller tries again later.
+    /// The operation has not begun, because there is no room, or the provider still connects to the peer; the caller
+    /// tries again later.
     Later,
     /// The operation can never be carried out.
     Never,
@@ -58,12 +52,11 @@ fn checked(what: &'static str, result: c_int) -> Result<(), Error> {
 impl Drop for Objects {
     fn drop(&mut self) {
         let [send, receive] = self.regions;
-        let in_order: [*mut Fid; 8] = [
+        let in_order: [*mut Fid; 7] = [
             self.ep.cast(),
             send.cast(),
             receive.cast(),
-            self.sends.cast(),
-            self.receives.cast(),
+            self.queue.cast(),
             self.av.cast(),
             self.domain.cast(),
             self.fabric.cast(),
@@ -82,8 +75,7 @@ impl Objects {
         let mut all = Objects {
             ep: ptr::null_mut(),
             regions: [ptr::null_mut(); 2],
-            sends: ptr::null_mut(),
-            receives: ptr::null_mut(),
+            queue: ptr::null_mut(),
             av: ptr::null_mut(),
             domain: ptr::null_mut(),
             fabric: ptr::null_mut(),
@@ -95,8 +87,7 @@ impl Objects {
             checked("opening a fabric", (library.fabric)((*info).fabric_attr, &mut all.fabric, none))?;
             let domain = (*(*all.fabric).ops).domain;
             checked("opening a domain", domain(all.fabric, info, &mut all.domain, none))?;
-            all.sends = all.queue(sends.count(), sys::WAIT_NONE)?;
-            all.receives = all.queue(receives.count(), sys::WAIT_FD)?;
+            all.queue = all.open_queue(sends.count() + receives.count())?;
             let mut attr = AvAttr {
                 kind: choice.av_type(),
                 rx_ctx_bits: 0,
@@ -111,8 +102,7 @@ impl Objects {
             let endpoint = (*(*all.domain).ops).endpoint;
             checked("making an endpoint", endpoint(all.domain, info, &mut all.ep, none))?;
             all.bind(all.av.cast(), 0)?;
-            all.bind(all.sends.cast(), sys::SEND)?;
-            all.bind(all.receives.cast(), sys::RECV)?;
+            all.bind(all.queue.cast(), sys::SEND | sys::RECV)?;
         }
         if choice.wants_registered_memory() {
             all.regions[0] = all.register(sends, sys::SEND, 0)?;
@@ -121,12 +111,12 @@ impl Objects {
         Ok(all)
     }
 
-    fn queue(&self, size: usize, wait_obj: c_int) -> Result<*mut Cq, Error> {
+    fn open_queue(&self, size: usize) -> Result<*mut Cq, Error> {
         let mut attr = CqAttr {
             size,
             flags: 0,
             format: sys::CQ_FORMAT_MSG,
-            wait_obj,
+            wait_obj: sys::WAIT_FD,
             signaling_vector: 0,
             wait_cond: 0,
             wait_set: ptr::null_mut(),
@@ -170,18 +160,18 @@ impl Objects {
         Ok(name)
     }
 
-    /// A descriptor that is readable when receives may have completed since [`Objects::may_wait`] returned `true`.
+    /// A descriptor that is readable when operations may have completed since [`Objects::may_wait`] returned `true`.
     pub fn descriptor(&self) -> Result<c_int, Error> {
-        let (fid, mut fd) = (self.receives.cast::<Fid>(), -1);
+        let (fid, mut fd) = (self.queue.cast::<Fid>(), -1);
         // SAFETY: the queue is open, and was opened with a descriptor for waits (`WAIT_FD`).
         let result = unsafe { ((*(*fid).ops).control)(fid, sys::GETWAIT, (&raw mut fd).cast()) };
         checked("asking for a descriptor", result).map(|()| fd)
     }
 
-    /// Whether the caller may wait on the descriptor; `false`: receives have completed meanwhile, and must be read
-    /// first.
+    /// Whether the caller may wait on the descriptor; `false`: operations have completed meanwhile, and must be
+    /// read first.
     pub fn may_wait(&self) -> bool {
-        let mut fid = self.receives.cast::<Fid>();
+        let mut fid = self.queue.cast::<Fid>();
         // SAFETY: both objects are open.
         let result = unsafe { ((*(*self.fabric).ops).trywait)(self.fabric, &mut fid, 1) };
         result as isize != -EAGAIN
@@ -197,30 +187,30 @@ impl Objects {
         (count == 1).then_some(number)
     }
 
-    /// Reads the next completion.
-    pub fn completed(&self, way: Way) -> Completed {
-        let queue = if way == Way::Send { self.sends } else { self.receives };
+    /// Reads the next completion. Only while this is called does a provider without a thread of its own make progress.
+    pub fn completed(&self) -> Completed {
+        let queue = self.queue;
         let mut entry = CqEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
         // SAFETY: the queue is open, and its entries are of this kind.
         match unsafe { ((*(*queue).ops).read)(queue, (&raw mut entry).cast(), 1) } {
             1 => Completed::Done(entry.op_context, entry.len),
-            result if result == -EAVAIL => Objects::failed(queue),
+            result if result == -EAVAIL => self.failed(),
             _ => Completed::Nothing,
         }
     }
 
-    fn failed(queue: *mut Cq) -> Completed {
+    fn failed(&self) -> Completed {
         // SAFETY: all zeros are a valid value; the queue is open.
         let (result, entry) = unsafe {
             let mut entry: CqErrEntry = core::mem::zeroed();
-            (((*(*queue).ops).readerr)(queue, &mut entry, 0), entry)
+            (((*(*self.queue).ops).readerr)(self.queue, &mut entry, 0), entry)
         };
         if result == 1 { Completed::Failed(entry.op_context) } else { Completed::Nothing }
     }
 
     /// Sends `len` bytes of a slot to the peer with this number in the address vector.
     pub fn send(&self, pool: &Pool, slot: usize, len: usize, to: u64) -> Posted {
-        let descriptor = self.region(Way::Send);
+        let descriptor = self.region(0);
         // SAFETY: the endpoint is enabled; the slot is not reused before the operation completes, and the pool outlives
         // the operation.
         let result = unsafe {
@@ -231,7 +221,7 @@ impl Objects {
 
     /// Receives up to `len` bytes into a slot.
     pub fn receive(&self, pool: &Pool, slot: usize, len: usize) -> Posted {
-        let descriptor = self.region(Way::Receive);
+        let descriptor = self.region(1);
         // SAFETY: as for `send`.
         let result = unsafe {
             let recv = (*(*self.ep).msg).recv;
@@ -240,10 +230,9 @@ impl Objects {
         posted(result)
     }
 
-    fn region(&self, way: Way) -> *mut c_void {
-        let region = self.regions[if way == Way::Send { 0 } else { 1 }];
+    fn region(&self, way: usize) -> *mut c_void {
         // SAFETY: the region is open, if there is one.
-        unsafe { region.as_ref() }.map_or(ptr::null_mut(), |region| region.mem_desc)
+        unsafe { self.regions[way].as_ref() }.map_or(ptr::null_mut(), |region| region.mem_desc)
     }
 }
 

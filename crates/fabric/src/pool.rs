@@ -1,7 +1,7 @@
 //! Memory that a provider reads and writes, divided into slots of equal length.
 //!
 //! ```text
-//! | slot 0: fi_context2 (64 bytes) | data | slot 1 …        data: the provider's prefix, then a datagram
+//! | slot 0: fi_context2 (64 bytes) | data | slot 1 …        data: a message
 //! ```
 //!
 //! An operation's context points to its slot, so that the completion identifies the slot.
@@ -67,21 +67,20 @@ impl Pool {
         unsafe { self.context(slot).cast::<u8>().add(CONTEXT_LEN) }
     }
 
-    /// Copies bytes into a slot that no operation uses, after its prefix; returns the length of both. Bytes that do not
-    /// fit are cut off.
-    pub fn fill(&mut self, slot: usize, prefix: usize, bytes: &[u8]) -> usize {
-        let len = bytes.len().min(self.data_len - prefix);
+    /// Copies bytes into a slot that no operation uses; returns their length. Bytes that do not fit are cut off.
+    pub fn fill(&mut self, slot: usize, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(self.data_len);
         // SAFETY: the bytes lie within the slot, which the provider does not use now.
-        unsafe { self.data(slot).add(prefix).copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        prefix + len
+        unsafe { self.data(slot).copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        len
     }
 
-    /// Copies the content of a slot into `buffer`, where `len` bytes including the prefix have arrived. Returns the
-    /// length of the content after the prefix, at most that of the buffer.
-    pub fn copy_out(&self, slot: usize, prefix: usize, len: usize, buffer: &mut [u8]) -> usize {
-        let len = len.min(self.data_len).saturating_sub(prefix).min(buffer.len());
+    /// Copies the content of a slot, in which `len` bytes have arrived, into `buffer`. Returns its length, at most that
+    /// of the buffer.
+    pub fn copy_out(&self, slot: usize, len: usize, buffer: &mut [u8]) -> usize {
+        let len = len.min(self.data_len).min(buffer.len());
         // SAFETY: the bytes lie within the slot, whose operation is complete.
-        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.data(slot).add(prefix), len) };
+        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.data(slot), len) };
         len
     }
 }
@@ -95,15 +94,14 @@ mod tests {
         let mut pool = Pool::new(3, 140).unwrap();
         assert_eq!((pool.count(), pool.memory().1), (3, 3 * 256));
         for slot in 0..3 {
-            assert_eq!(pool.fill(slot, 40, &[slot as u8 + 1; 200]), 140, "what does not fit is cut off");
+            assert_eq!(pool.fill(slot, &[slot as u8 + 1; 200]), 140, "what does not fit is cut off");
             let slots = (pool.slot(pool.context(slot)), pool.slot(pool.data(slot).cast()));
             assert_eq!(slots, (Some(slot), None));
             assert_eq!(pool.context(slot) as usize % ALIGN, 0);
         }
         let mut buffer = [0; 99];
-        assert_eq!(pool.copy_out(1, 40, 140, &mut buffer), 99);
-        assert_eq!((pool.copy_out(1, 40, 50, &mut buffer), buffer[9]), (10, 2));
-        assert_eq!((pool.copy_out(1, 40, 40, &mut buffer), pool.copy_out(1, 40, 7, &mut buffer)), (0, 0));
+        assert_eq!(pool.copy_out(1, 140, &mut buffer), 99);
+        assert_eq!((pool.copy_out(2, 10, &mut buffer), buffer[9], buffer[10]), (10, 3, 2));
         let beyond = (pool.context(0) as usize + pool.memory().1) as *mut c_void;
         assert_eq!((pool.slot(beyond), pool.slot(core::ptr::null_mut())), (None, None));
     }

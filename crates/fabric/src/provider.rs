@@ -1,9 +1,10 @@
 //! Chooses a provider, and its properties.
 //!
-//! The library lists its providers, the best first: devices before `udp`, other interfaces before the loopback one. Its
-//! variable `FI_PROVIDER` restricts the list, `FI_UDP_IFACE` the interfaces of `udp`. A provider that is layered on
-//! another one (`verbs;ofi_rxd`) is left out, because it retransmits too. Ranks understand each other if their
-//! endpoints are of one kind: they have the same protocol and format of addresses.
+//! The library lists its providers, the best first: devices before `tcp;ofi_rxm`, other interfaces before the loopback
+//! one. Its variable `FI_PROVIDER` restricts the list, `FI_TCP_IFACE` the interfaces of `tcp`. Providers whose messages
+//! do not leave the host are left out. So are those without a descriptor to wait for (`udp;ofi_rxd`), when an endpoint
+//! is opened. Ranks understand each other if their endpoints are of one kind: they have the same protocol and format of
+//! addresses.
 
 use crate::library::{Error, Library};
 use crate::sys::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr};
@@ -13,10 +14,13 @@ use core::ptr;
 /// Length of the kind, which precedes an address: the protocol and the address format, each u32 LE.
 pub const KIND_LEN: usize = 8;
 
-/// Minimum length of a provider's datagrams (bytes): shorter ones cannot carry the handshake of a connection.
-const DATAGRAM_LEN_MIN: usize = 512;
-/// Maximum length of a datagram (bytes): that of InfiniBand; it also bounds the memory for other providers.
-const DATAGRAM_LEN_MAX: usize = 4_096;
+/// Minimum length of a provider's longest message (bytes): shorter ones cannot carry the handshake of a connection.
+const MESSAGE_LEN_MIN: usize = 512;
+/// Maximum length of a message (bytes). Chosen: layered providers send such messages at once (`ofi_rxm` up to 16 KiB),
+/// while longer ones need an answer of the receiver first; it also bounds the memory of receives.
+const MESSAGE_LEN_MAX: usize = 8_192;
+/// Providers whose messages do not leave the host.
+const LOCAL: [&CStr; 2] = [c"shm", c"sm2"];
 
 /// The list of providers that the library has returned; freed when this is dropped.
 pub struct Found {
@@ -49,8 +53,11 @@ impl Found {
             let hints = (library.dupinfo)(ptr::null());
             let Some(wanted) = hints.as_mut() else { return Err(Error::Memory) };
             wanted.caps = sys::MSG;
-            wanted.mode = sys::MODE_CONTEXT | sys::MODE_CONTEXT2 | sys::MODE_MSG_PREFIX | sys::MODE_RX_CQ_DATA;
-            (*wanted.ep_attr).kind = sys::EP_DGRAM;
+            wanted.mode = sys::MODE_CONTEXT | sys::MODE_CONTEXT2;
+            (*wanted.ep_attr).kind = sys::EP_RDM;
+            (*wanted.tx_attr).msg_order = sys::ORDER_SAS;
+            (*wanted.rx_attr).msg_order = sys::ORDER_SAS;
+            (*wanted.domain_attr).resource_mgmt = sys::RM_ENABLED;
             (*wanted.domain_attr).threading = sys::THREAD_DOMAIN;
             (*wanted.domain_attr).mr_mode = sys::MR_LOCAL | sys::MR_VIRT_ADDR | sys::MR_ALLOCATED | sys::MR_PROV_KEY;
             let mut first = ptr::null_mut();
@@ -88,9 +95,9 @@ impl Choice<'_> {
             let name = (*self.info.fabric_attr).prov_name;
             if name.is_null() { c"" } else { CStr::from_ptr(name) }
         };
-        self.endpoint.kind == sys::EP_DGRAM
-            && self.endpoint.max_msg_size >= DATAGRAM_LEN_MIN
-            && !name.to_bytes().contains(&b';')
+        self.endpoint.kind == sys::EP_RDM
+            && self.endpoint.max_msg_size >= MESSAGE_LEN_MIN
+            && !LOCAL.contains(&name)
             && !self.is_link_local()
     }
 
@@ -115,19 +122,13 @@ impl Choice<'_> {
         kind
     }
 
-    pub fn datagram_len(&self) -> usize {
-        self.endpoint.max_msg_size.min(DATAGRAM_LEN_MAX)
+    pub fn message_len(&self) -> usize {
+        self.endpoint.max_msg_size.min(MESSAGE_LEN_MAX)
     }
 
     /// Maximum numbers of sends and of receives in progress.
     pub fn depths(&self) -> (usize, usize) {
         (self.sending.size.max(1), self.receiving.size.max(1))
-    }
-
-    /// Number of bytes that the provider needs in front of each send, and of each receive.
-    pub fn prefixes(&self) -> (usize, usize) {
-        let prefix = |mode| if mode & sys::MODE_MSG_PREFIX != 0 { self.endpoint.msg_prefix_size } else { 0 };
-        (prefix(self.sending.mode), prefix(self.receiving.mode))
     }
 
     pub fn wants_registered_memory(&self) -> bool {

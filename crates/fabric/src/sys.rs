@@ -14,18 +14,19 @@ pub const VERSION: u32 = 1 << 16 | 5;
 pub const MSG: u64 = 1 << 1;
 pub const RECV: u64 = 1 << 10;
 pub const SEND: u64 = 1 << 11;
-pub const EP_DGRAM: c_int = 2;
+pub const EP_RDM: c_int = 3;
+/// `FI_ORDER_SAS`: messages between two endpoints arrive in the order in which they were sent.
+pub const ORDER_SAS: u64 = 1 << 8;
+/// `FI_RM_ENABLED`: a peer that posts too few receives loses nothing.
+pub const RM_ENABLED: c_int = 2;
 pub const MR_LOCAL: c_int = 1 << 2;
 pub const MR_VIRT_ADDR: c_int = 1 << 4;
 pub const MR_ALLOCATED: c_int = 1 << 5;
 pub const MR_PROV_KEY: c_int = 1 << 6;
 pub const MODE_CONTEXT: u64 = 1 << 59;
-pub const MODE_MSG_PREFIX: u64 = 1 << 58;
-pub const MODE_RX_CQ_DATA: u64 = 1 << 56;
 pub const MODE_CONTEXT2: u64 = 1 << 52;
 pub const THREAD_DOMAIN: c_int = 3;
 pub const CQ_FORMAT_MSG: c_int = 2;
-pub const WAIT_NONE: c_int = 0;
 pub const WAIT_FD: c_int = 3;
 pub const GETWAIT: c_int = 5;
 pub const ENABLE: c_int = 6;
@@ -92,7 +93,6 @@ pub struct EpAttr {
     pub protocol: u32,
     pub protocol_version: u32,
     pub max_msg_size: usize,
-    pub msg_prefix_size: usize,
 }
 
 /// The beginning of `struct fi_domain_attr`.

@@ -16,7 +16,7 @@
 //! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` its collectives in
 //! progress. `early_messages` keeps messages that arrive before their group is made; `creation` makes groups from a
 //! list of members; [`algorithms`] has the collectives. [`connections`] decides when a pair of ranks connects and when
-//! its connection is closed, [`datagrams`] makes an unreliable network reliable.
+//! its connection is closed.
 //!
 //! A message is a byte string for a rank. The driver carries messages, and keeps the order of those between two ranks.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.
@@ -34,7 +34,6 @@ pub mod algorithms;
 mod collectives;
 pub mod connections;
 mod creation;
-pub mod datagrams;
 mod early_messages;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -15,8 +15,8 @@
 //!      6: member a makes a group of others: its name, list, context (u64)
 //! ```
 //!
-//! On a stream, each message is preceded by its length; a datagram carries one message. Payloads contain numbers (u32
-//! LE), byte strings (called rows), each after its length, and peers: a rank and the row of its address.
+//! On a connection, each message is preceded by its length. Payloads contain numbers (u32 LE), byte strings (called
+//! rows), each after its length, and peers: a rank and the row of its address.
 
 use crate::shape::Peer;
 use alloc::vec::Vec;

@@ -88,7 +88,8 @@ pub fn words(error: Error) -> Vec<u8> {
             "libfabric.so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH"
         }
         Error::Fabric(FabricError::NoProvider) => {
-            "libfabric has no provider of FI_EP_DGRAM here: compare FI_PROVIDER with the list of fi_info -t FI_EP_DGRAM"
+            "libfabric has no provider of FI_EP_RDM that reaches other hosts: \
+             compare FI_PROVIDER with the list of fi_info -t FI_EP_RDM"
         }
         Error::Fabric(FabricError::Memory) => "libfabric: out of memory",
         Error::Fabric(FabricError::Call { what, number }) => {

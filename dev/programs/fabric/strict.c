@@ -1,19 +1,17 @@
-/* A provider of libfabric for tests: datagrams over UDP of this host, with the demands of devices that libfabric's own `udp` does not have.
- * Memory is registered; received datagrams have a prefix, and contexts are the provider's; few sends are under way, and some find no room;
- * what arrives while no receive is posted is lost; some receives fail, and some are packets without data. A demand that is not met ends
- * the process. */
-#include <arpa/inet.h>
+/* A provider of libfabric for tests: reliable messages over unix sockets of this host, with the demands of devices that libfabric's own `tcp`
+ * does not have. Memory is registered, and contexts are the provider's; few sends are under way, and some find no room; some receives fail,
+ * and so do sends to a process that has exited. A demand that is not met ends the process. */
+#include <errno.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/providers/fi_prov.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-#define PREFIX 40
 #define LEN_MAX 2048
 #define SENDS 4
 #define RECEIVES 64
@@ -42,15 +40,17 @@ struct all {
     struct fid_fabric fabric;
     struct fid_domain domain;
     struct fid_av av;
-    struct fid_cq queues[2];
+    struct fid_cq cq;
     struct fid_ep ep;
     struct fid_mr regions[2];
     char *memory[2];
     size_t lens[2];
     struct queue sent, posted, received;
-    struct sockaddr_in peers[PEERS];
+    /* Names that the kernel has chosen, all of one length. */
+    struct sockaddr_un peers[PEERS];
+    socklen_t name_len;
     size_t peers_count;
-    int socket, epoll, open, is_enabled;
+    int socket, open, is_enabled;
     unsigned turn;
 };
 
@@ -84,47 +84,47 @@ static ssize_t post_send(struct fid_ep *ep, const void *buffer, size_t len, void
     DEMAND(len <= LEN_MAX && to < all->peers_count);
     if (all->sent.count == SENDS || ++all->turn % 10 == 0)
         return -FI_EAGAIN;
-    sendto(all->socket, buffer, len, 0, (struct sockaddr *)&all->peers[to], sizeof all->peers[to]);
-    push(&all->sent, NULL, context, len, 0);
+    ssize_t sent = sendto(all->socket, buffer, len, MSG_DONTWAIT, (struct sockaddr *)&all->peers[to], all->name_len);
+    if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS))
+        return -FI_EAGAIN;
+    push(&all->sent, NULL, context, len, sent < 0);
     return 0;
 }
 
 static ssize_t post_receive(struct fid_ep *ep, void *buffer, size_t len, void *desc, fi_addr_t from, void *context) {
     struct all *all = of(ep);
     check(all, 1, buffer, len, desc, context);
-    DEMAND(len == PREFIX + LEN_MAX && from == FI_ADDR_UNSPEC);
+    DEMAND(len == LEN_MAX && from == FI_ADDR_UNSPEC);
     if (all->posted.count + all->received.count == RECEIVES)
         return -FI_EAGAIN;
     push(&all->posted, buffer, context, len, 0);
     return 0;
 }
 
+/* What finds no posted receive stays in the socket. */
 static void progress(struct all *all) {
-    static char lost[PREFIX + LEN_MAX];
-    for (;;) {
-        size_t at = all->posted.count ? pop(&all->posted) : RECEIVES;
-        char *buffer = at == RECEIVES ? lost : all->posted.at[at].buffer;
-        ssize_t got = recv(all->socket, buffer + PREFIX, LEN_MAX, MSG_DONTWAIT);
-        if (got < 0) {
-            if (at != RECEIVES)
-                all->posted.first = at, all->posted.count++;
+    while (all->posted.count) {
+        size_t at = all->posted.first;
+        char *buffer = all->posted.at[at].buffer;
+        int fails = ++all->turn % 37 == 0;
+        ssize_t got = fails ? 0 : recv(all->socket, buffer, LEN_MAX, MSG_DONTWAIT);
+        if (got < 0)
             return;
-        }
-        if (at == RECEIVES)
-            continue;
-        memset(buffer, 0xaa, PREFIX);
-        size_t len = ++all->turn % 31 == 0 ? PREFIX : PREFIX + (size_t)got;
-        push(&all->received, buffer, all->posted.at[at].context, len, all->turn % 37 == 0);
+        pop(&all->posted);
+        push(&all->received, buffer, all->posted.at[at].context, (size_t)got, fails);
     }
+}
+
+static struct queue *completed(struct all *all) {
+    return all->sent.count ? &all->sent : &all->received;
 }
 
 static ssize_t queue_read(struct fid_cq *cq, void *entries, size_t count) {
     struct all *all = of(cq);
-    struct queue *queue = cq == &all->queues[0] ? &all->sent : &all->received;
     struct fi_cq_msg_entry *entry = entries;
     DEMAND(count == 1);
-    if (queue == &all->received)
-        progress(all);
+    progress(all);
+    struct queue *queue = completed(all);
     if (!queue->count)
         return -FI_EAGAIN;
     if (queue->at[queue->first].failed)
@@ -135,8 +135,8 @@ static ssize_t queue_read(struct fid_cq *cq, void *entries, size_t count) {
 }
 
 static ssize_t queue_error(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint64_t flags) {
-    struct queue *queue = &of(cq)->received;
-    DEMAND(flags == 0 && cq == &of(cq)->queues[1] && queue->count && !entry->err_data_size);
+    struct queue *queue = completed(of(cq));
+    DEMAND(flags == 0 && queue->count && !entry->err_data_size);
     entry->op_context = queue->at[pop(queue)].context;
     entry->err = FI_EIO;
     return 1;
@@ -144,16 +144,16 @@ static ssize_t queue_error(struct fid_cq *cq, struct fi_cq_err_entry *entry, uin
 
 static int try_wait(struct fid_fabric *fabric, struct fid **fids, int count) {
     struct all *all = of(fabric);
-    DEMAND(count == 1 && fids[0] == &all->queues[1].fid);
+    DEMAND(count == 1 && fids[0] == &all->cq.fid);
     progress(all);
-    return all->received.count ? -FI_EAGAIN : 0;
+    return completed(all)->count ? -FI_EAGAIN : 0;
 }
 
 static int insert(struct fid_av *av, const void *address, size_t count, fi_addr_t *number, uint64_t flags, void *context) {
     struct all *all = of(av);
     (void)flags, (void)context;
     DEMAND(count == 1 && all->peers_count < PEERS);
-    all->peers[all->peers_count] = *(const struct sockaddr_in *)address;
+    memcpy(&all->peers[all->peers_count], address, all->name_len);
     *number = all->peers_count++;
     return 1;
 }
@@ -161,7 +161,7 @@ static int insert(struct fid_av *av, const void *address, size_t count, fi_addr_
 static int name(fid_t fid, void *address, size_t *len) {
     socklen_t room = *len;
     int result = getsockname(of(fid)->socket, address, &room);
-    *len = room;
+    *len = of(fid)->name_len = room;
     return result;
 }
 
@@ -171,15 +171,15 @@ static int control(struct fid *fid, int command, void *value) {
         all->is_enabled = 1;
         return 0;
     }
-    DEMAND(fid == &all->queues[1].fid && command == FI_GETWAIT);
-    *(int *)value = all->epoll;
+    DEMAND(fid == &all->cq.fid && command == FI_GETWAIT);
+    *(int *)value = all->socket;
     return 0;
 }
 
 static int bind_to(struct fid *fid, struct fid *other, uint64_t flags) {
     struct all *all = of(fid);
     DEMAND(fid == &all->ep.fid && !all->is_enabled && of(other) == all);
-    DEMAND(other == &all->av.fid || flags == (other == &all->queues[0].fid ? FI_SEND : FI_RECV));
+    DEMAND(other == &all->av.fid || flags == (FI_SEND | FI_RECV));
     return 0;
 }
 
@@ -189,7 +189,6 @@ static int close_one(struct fid *fid) {
     if (fid == &all->ep.fid) {
         all->is_enabled = 0;
         close(all->socket);
-        close(all->epoll);
     }
     DEMAND(!all->is_enabled);
     if (fid == &all->fabric.fid) {
@@ -223,8 +222,8 @@ static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fi
 
 static int open_queue(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
     (void)context;
-    DEMAND(attr->format == FI_CQ_FORMAT_MSG && attr->size > 0);
-    *cq = &of(domain)->queues[attr->wait_obj == FI_WAIT_FD];
+    DEMAND(attr->format == FI_CQ_FORMAT_MSG && attr->size == SENDS + RECEIVES && attr->wait_obj == FI_WAIT_FD);
+    *cq = &of(domain)->cq;
     (*cq)->ops = &cq_ops;
     begin(of(domain), &(*cq)->fid, FI_CLASS_CQ);
     return 0;
@@ -232,13 +231,10 @@ static int open_queue(struct fid_domain *domain, struct fi_cq_attr *attr, struct
 
 static int open_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context) {
     struct all *all = of(domain);
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct epoll_event event = {.events = EPOLLIN};
+    struct sockaddr_un any = {.sun_family = AF_UNIX};
     (void)info, (void)context;
-    all->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    all->epoll = epoll_create1(EPOLL_CLOEXEC);
-    DEMAND(!bind(all->socket, (struct sockaddr *)&any, sizeof any));
-    DEMAND(!epoll_ctl(all->epoll, EPOLL_CTL_ADD, all->socket, &event));
+    all->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    DEMAND(!bind(all->socket, (struct sockaddr *)&any, sizeof any.sun_family));
     *ep = &all->ep;
     all->ep.cm = &cm_ops, all->ep.msg = &msg_ops;
     begin(all, &all->ep.fid, FI_CLASS_EP);
@@ -280,18 +276,18 @@ static int open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, 
 }
 
 static int list(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info) {
-    uint64_t modes = FI_MSG_PREFIX | FI_CONTEXT2;
+    uint64_t modes = FI_CONTEXT2;
     (void)version, (void)node, (void)service, (void)flags;
-    if (!hints || (hints->mode & modes) != modes || !(hints->domain_attr->mr_mode & FI_MR_LOCAL) || hints->ep_attr->type != FI_EP_DGRAM)
+    if (!hints || (hints->mode & modes) != modes || !(hints->domain_attr->mr_mode & FI_MR_LOCAL) || hints->ep_attr->type != FI_EP_RDM)
         return -FI_ENODATA;
+    DEMAND(hints->tx_attr->msg_order == FI_ORDER_SAS && hints->rx_attr->msg_order == FI_ORDER_SAS);
+    DEMAND(hints->domain_attr->resource_mgmt == FI_RM_ENABLED);
     struct fi_info *one = fi_allocinfo();
     one->caps = one->tx_attr->caps = one->rx_attr->caps = FI_MSG;
-    one->mode = modes;
-    one->rx_attr->mode = modes, one->tx_attr->mode = FI_CONTEXT2;
-    one->addr_format = FI_SOCKADDR_IN;
+    one->mode = one->rx_attr->mode = one->tx_attr->mode = modes;
     one->tx_attr->size = SENDS, one->rx_attr->size = RECEIVES;
-    one->ep_attr->type = FI_EP_DGRAM, one->ep_attr->protocol = FI_PROTO_IB_UD;
-    one->ep_attr->max_msg_size = LEN_MAX, one->ep_attr->msg_prefix_size = PREFIX;
+    one->ep_attr->type = FI_EP_RDM, one->ep_attr->protocol = FI_PROTO_IB_RDM;
+    one->ep_attr->max_msg_size = LEN_MAX;
     one->domain_attr->av_type = FI_AV_TABLE, one->domain_attr->mr_mode = FI_MR_LOCAL;
     one->domain_attr->name = strdup("strict"), one->fabric_attr->name = strdup("strict");
     *info = one;

@@ -36,7 +36,7 @@ const PACKAGES: [(&str, Purpose, &str); 32] = [
     ("openmpi-bin", Test, "Open MPI 4 and its mpirun, a peer"),
     ("libopenmpi-dev", Test, "programs linked to Open MPI 4 and to its OpenSHMEM"),
     ("ucx-utils", Test, "ucx_perftest, what links between agents are compared with; brings libucp"),
-    ("libfabric-dev", Test, "libfabric, over which ranks send datagrams, and its headers"),
+    ("libfabric-dev", Test, "libfabric, over which ranks send messages, and its headers"),
     ("nftables", Test, "firewalls between hosts"),
     ("procps", Test, "kill, pkill and ps, by which tests end processes and look for what is left"),
     ("valgrind", Test, "a wrapper around MPI programs"),

@@ -17,7 +17,7 @@ pub enum Transport {
     Tcp,
     /// One TCP connection for each peer, which is requested and accepted by datagrams (UDP).
     Udp,
-    /// One endpoint of libfabric (`FI_EP_DGRAM`) for all peers; this library retransmits and orders.
+    /// One endpoint of libfabric (`FI_EP_RDM`) for all peers; its provider retransmits and orders.
     Fabric,
 }
 
@@ -80,9 +80,9 @@ impl ConnectionEvent {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unsent {
     Nothing,
-    /// Goodbyes over datagrams that were not acknowledged; over TCP bytes that were transmitted and not acknowledged.
+    /// Goodbyes over libfabric that were not acknowledged; over TCP bytes that were transmitted and not acknowledged.
     Goodbyes,
-    /// Messages that are still in this process or, over datagrams, were not acknowledged; over TCP also bytes that the
+    /// Messages that are still in this process or, over libfabric, were not acknowledged; over TCP also bytes that the
     /// kernel has not transmitted, the goodbye included.
     Messages,
 }

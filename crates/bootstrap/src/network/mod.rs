@@ -7,13 +7,13 @@
 //!   groups ◄── message ────────────────────────────── carrier ◄── received
 //! ```
 //!
-//! A carrier is a transport to other ranks: `tcp`, `manager` (TCP after a request by datagrams) or `datagrams`. This
-//! module knows of it only the events on its connections.
+//! A carrier is a transport to other ranks: `tcp`, `manager` (TCP after a request by datagrams) or `fabric`
+//! (libfabric). This module knows of it only the events on its connections.
 
 mod book;
 pub mod carrier;
 pub mod codes;
-pub mod datagrams;
+pub mod fabric;
 pub mod manager;
 pub mod messages;
 mod plain;
@@ -33,7 +33,7 @@ use book::AddressBook;
 use carrier::{Carrier, ConnectionEvent, Happened, Unsent, Word};
 pub use carrier::{Key, SERVER, Transport};
 use core::ffi::c_int;
-use datagrams::{Datagrams, Fabric};
+use fabric::Fabric;
 use manager::Manager;
 use messages::said;
 use plain::Plain;
@@ -43,6 +43,7 @@ use upkeep::{Redials, Upkeep};
 use waits::Waits;
 use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
+use wireup_fabric::Endpoint;
 use wireup_group::connections::{Connections, Number, Route, Verdict};
 use wireup_group::{Context, Done, Failure, Groups, Output, Peer, Request};
 use wireup_wire::rank_address;
@@ -107,7 +108,7 @@ pub struct Listener {
 enum ListenerSocket {
     Tcp(Descriptor),
     Both(Descriptor, net::Datagrams),
-    Fabric(Box<Fabric>),
+    Fabric(Box<Endpoint>),
 }
 
 impl Listener {
@@ -126,8 +127,8 @@ impl Listener {
                 (in_networks(port), ListenerSocket::Both(listening, datagrams))
             }
             Transport::Fabric => {
-                let fabric = Fabric::open().map_err(Error::Fabric)?;
-                (fabric.address(), ListenerSocket::Fabric(Box::new(fabric)))
+                let endpoint = Endpoint::open().map_err(Error::Fabric)?;
+                (endpoint.address().to_vec(), ListenerSocket::Fabric(Box::new(endpoint)))
             }
         };
         Ok(Listener { transport, address: transport.address(&address), socket })
@@ -153,7 +154,7 @@ impl Network {
             ListenerSocket::Both(listening, datagrams) => {
                 Box::new(Manager::new(me, &secret, Tcp::new(listening, me, host, secret)?, datagrams)?)
             }
-            ListenerSocket::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, *fabric)?),
+            ListenerSocket::Fabric(endpoint) => Box::new(Fabric::new(me, &secret, *endpoint)?),
         };
         Ok(Network {
             groups: Groups::new(Peer { rank: me, address }),
@@ -308,7 +309,7 @@ impl Network {
     }
 
     /// Says goodbye to all connected ranks. Waits until this rank's messages have been transmitted, which over
-    /// datagrams means acknowledged, or their receivers have ended. The wait has no limit, because a receiver that
+    /// libfabric means acknowledged, or their receivers have ended. The wait has no limit, because a receiver that
     /// computes reads nothing until it calls the library again. If a receiver's host is gone, the kernel ends a TCP
     /// connection after its last retransmission (`tcp_retries2`), by default after a quarter of an hour. Meanwhile this
     /// rank reads all that others send: of two ranks that leave, each may wait for the other one. Then waits for

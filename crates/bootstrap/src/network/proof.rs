@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Anyone can record the first message and send it again, but gets no further than the answer: whoever sends a unit
-//! under the new key must have made the first message. Datagrams have no confirmation; there, each number of a hello is
-//! accepted once (`datagrams/handshake.rs`).
+//! under the new key must have made the first message. Over libfabric there is no confirmation; there, each number of a
+//! hello is accepted once (`fabric/handshake.rs`).
 //!
 //! Each secondary library in a process has a secret of its own, derived from the job's secret and the library's name
 //! ([`of_library`]), so a recording of one library is useless against another.

@@ -224,7 +224,7 @@ fn all_that_a_rank_sends_before_it_leaves_arrives() {
         std::thread::sleep(std::time::Duration::from_millis(2_000));
         assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
     };
-    apart(Transport::Tcp, [leaver, receiver]);
+    transports().into_iter().for_each(|transport| apart(transport, [leaver, receiver]));
 }
 
 /// Each of two ranks sends more than the other one keeps and the kernel takes, reads no more, and leaves.
@@ -242,7 +242,7 @@ fn two_ranks_that_leave_do_not_wait_for_each_other() {
         leave(one);
         assert!(one.carrier.unsent() < Unsent::Messages);
     };
-    those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, leaver]));
+    transports().into_iter().for_each(|transport| apart(transport, [leaver, leaver]));
 }
 
 /// Rank 0 leaves and waits for rank 1, which computes until rank 2 has asked rank 0 something over a new connection.
@@ -280,7 +280,7 @@ fn a_rank_that_waits_until_it_can_leave_says_so_to_those_who_connect() {
         TOLD.wait();
         assert_eq!([before, late[0].connections.route(0)], [Route::Dial, Route::Nowhere]);
     };
-    those_that_notice().into_iter().for_each(|transport| apart(transport, [leaver, receiver, late]));
+    transports().into_iter().for_each(|transport| apart(transport, [leaver, receiver, late]));
 }
 
 /// In a group of 8, rank 0 asks rank 2 for rank 3.
@@ -501,7 +501,7 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
     const LEN: usize = 1 << 20;
     const KEPT: u32 = (KEPT_BYTES_MAX / LEN) as u32;
     for transport in transports() {
-        let messages = if transport == Transport::Fabric { KEPT + 8 } else { KEPT + 40 };
+        let messages = KEPT + 40;
         let mut all = networks(3, transport);
         let context = all[1].groups.duplicate(WORLD).unwrap();
         let content = |nth: u32| vec![nth as u8; LEN];

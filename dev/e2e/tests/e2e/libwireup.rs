@@ -96,6 +96,7 @@ fn too_few_free_ports_end_a_job_with_the_reason() {
     }
 }
 
+/// Requests for connections are sent again; messages over libfabric (`tcp;ofi_rxm`) reach other hosts too.
 #[test]
 fn datagrams_that_hosts_lose_are_sent_again() {
     let Some(nft) = tool("/usr/sbin/nft") else { return };
@@ -133,14 +134,14 @@ fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
     if fabric().is_some() {
         let job = Run::job("-n 2 --virtual-nodes 2").linked().env("FI_PROVIDER", "shm");
         let outcome = job.arg(&program).arg("peers").succeed();
-        let said = "no provider of FI_EP_DGRAM here: compare FI_PROVIDER";
+        let said = "no provider of FI_EP_RDM that reaches other hosts: compare FI_PROVIDER";
         assert_eq!(outcome.out().matches(said).count(), 2, "{outcome}");
     }
 }
 
-/// A libfabric provider that has the requirements of real devices, and sometimes loses a datagram.
+/// A libfabric provider that has the requirements of real devices.
 #[test]
-fn providers_may_want_registered_memory_prefixes_and_contexts() {
+fn providers_may_want_registered_memory_and_contexts_and_have_little_room() {
     let Some(_) = program(Flavour::Fabric, "reserved") else { return };
     let folder = Folder::new("strict");
     let mut cc = std::process::Command::new("cc");
@@ -161,7 +162,7 @@ fn ranks_with_different_providers_are_told_so() {
         return;
     }
     let script = format!(
-        "FI_PROVIDER=$([ $WIREUP_RANK = 0 ] && echo udp || echo sockets) exec {} fabric",
+        "FI_PROVIDER=$([ $WIREUP_RANK = 0 ] && echo tcp || echo sockets) exec {} fabric",
         own("bootstrap").display()
     );
     let job = Run::job("-n 2").linked().args(["sh", "-c", &script]);
