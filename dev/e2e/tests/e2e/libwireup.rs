@@ -106,7 +106,7 @@ fn datagrams_that_hosts_lose_are_sent_again() {
         let rules = [
             "add table inet lossy",
             "add chain inet lossy arriving { type filter hook input priority 0; }",
-            "add rule inet lossy arriving meta l4proto udp numgen random mod 10 0 counter drop",
+            "add rule inet lossy arriving meta l4proto udp numgen random mod 2 0 counter drop",
         ];
         rules.iter().for_each(|rule| drop(machines.ask(host, &format!("{nft} '{rule}'"))));
     }
