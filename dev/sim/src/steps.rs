@@ -154,6 +154,11 @@ impl Proc {
                 self.progress.step += 1;
                 cx.clock.after(ns, Event::RankStep(self.id));
             }
+            Step::Spin { ns } => {
+                self.progress.step += 1;
+                let done = cx.work(node.host, cx.clock.now(), |_| ns);
+                cx.clock.at(done, Event::RankStep(self.id));
+            }
             Step::Load { requests, request_ns } => {
                 self.progress.step += 1;
                 return Then::Loads { work_ns: u64::from(requests) * request_ns };

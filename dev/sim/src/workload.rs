@@ -104,7 +104,12 @@ pub enum Step {
     ReadStdinTo {
         bytes: u64,
     },
+    /// Does something else for so long, without a processor.
     Compute {
+        ns: u64,
+    },
+    /// Occupies a processor of the host for so long, after the work that waits for one.
+    Spin {
         ns: u64,
     },
     /// Reads files from the server that all nodes share: it serves `requests` requests one after the other, each in

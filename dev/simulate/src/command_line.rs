@@ -3,7 +3,7 @@
 use crate::advise::{self, JSON};
 use crate::compare::{Shape, compare};
 use crate::machine::{self, Machine};
-use crate::plan::{EXCHANGES, Lost, Plan, STARTS, Scenario};
+use crate::plan::{EXCHANGES, Exchange, Lost, Plan, STARTS, Scenario};
 use crate::problem::{EXIT_INTERRUPTED, Problem};
 use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
@@ -49,6 +49,12 @@ const SCHEME: Flag =
     Flag::value(&["--scheme"], "HOW", "How agents exchange it, as wireup run --exchange: auto, tree, ring or log.")
         .or("auto");
 const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "B", "Length of what each rank gives the others.").or("18");
+const WORK_US: Flag = Flag::value(
+    &["--work-us"],
+    "US",
+    "iallgather, ifence: each rank computes for so long before it waits for the exchange.",
+)
+.or("0");
 const FANOUT: Flag = Flag::value(&["--fanout"], "K", "Children of each agent (default: as wireup run chooses).");
 const SEED: Flag = Flag::value(&["--seed"], "S", "Seed of the random delays; equal seeds give equal results.").or("1");
 const PROFILE: Flag = Flag::value(
@@ -81,7 +87,7 @@ what agents send.
     words: Words::Named(&[]),
     sections: &[
         Section { title: "Job", flags: &[RANKS, NODES, PPN, START, STAGE, FANOUT, LOSE] },
-        Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES] },
+        Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES, WORK_US] },
         Section { title: "Machine", flags: &[MACHINE, SEED] },
         Section { title: "Results", flags: &[JSON, PROFILE, FORCE] },
     ],
@@ -204,7 +210,12 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     let terminal = Terminal::new()?;
     let stage_mib = line.last(STAGE, Value::at_least_one)?;
     let lost = line.last(LOSE, |value| lost(&value.text()?, plan.nodes))?;
-    let scenario = Scenario { stage_mib, lost, is_profiled: trace.is_some(), ..plan.into() };
+    let work_ns = u64::from(line.one(WORK_US, Value::number)?) * 1_000;
+    if work_ns > 0 && !matches!(plan.exchange, Exchange::Iallgather | Exchange::Ifence) {
+        let problem = "--work-us is for --exchange iallgather and ifence; give one of them";
+        return Err(Error::Together(problem.to_owned()).into());
+    }
+    let scenario = Scenario { stage_mib, work_ns, lost, is_profiled: trace.is_some(), ..plan.into() };
     let (wanted, available) = (memory::estimate(&scenario), memory::available());
     let [wanted_text, available_text] = [wanted, available].map(memory::shown);
     eprintln!("memory: about {wanted_text}; this machine has {available_text} free");

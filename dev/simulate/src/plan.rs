@@ -115,6 +115,9 @@ pub fn name_of_scheme(scheme: ExchangeScheme) -> &'static str {
     schemes().find(|(_, listed)| *listed == scheme).map_or("", |(name, _)| name)
 }
 
+/// How long a rank that computes keeps its processor before others get it (ns). Chosen: about a slice of Linux.
+const SLICE_NS: u64 = 1_000_000;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub ranks: u32,
@@ -141,6 +144,8 @@ pub struct Scenario {
     /// the plan's exchange instead. To save time, only the ranks of the last node get values: a get is answered on its
     /// own node, so the gets of all nodes would take equally long, at the same time.
     pub get_loops: u16,
+    /// How long each rank computes between the start of a non-blocking exchange and the wait for it (ns).
+    pub work_ns: u64,
     pub lost: Option<Lost>,
     /// Whether agents and ranks record time stamps for a profile.
     pub is_profiled: bool,
@@ -156,14 +161,20 @@ pub struct Lost {
 
 impl From<Plan> for Scenario {
     fn from(plan: Plan) -> Scenario {
-        Scenario { plan, stage_mib: None, get_loops: 0, lost: None, is_profiled: false }
+        Scenario { plan, stage_mib: None, get_loops: 0, work_ns: 0, lost: None, is_profiled: false }
     }
 }
 
 impl Scenario {
     pub fn world(&self, machine: &Machine) -> WorldSpec {
         let world = self.plan.world(machine).options(|options| options.profile = self.is_profiled);
-        let world = if self.get_loops > 0 { world.job(|job| job.apps = self.apps_that_get_all()) } else { world };
+        let world = world.job(|job| {
+            if self.get_loops > 0 {
+                job.apps = self.apps_that_get_all();
+            } else if self.work_ns > 0 {
+                job.apps = vec![(self.plan.ranks, Rc::new(self.plan.script(self.work_ns)))];
+            }
+        });
         let world = match self.lost {
             None => world,
             Some(Lost { node, at_ms }) => {
@@ -221,7 +232,7 @@ impl Plan {
             Start::Ssh => Some(Remote::prompt(self.nodes, remote::ssh())),
             Start::Srun => Some(Remote::prompt(self.nodes, remote::srun())),
         };
-        let script = Rc::new(self.script());
+        let script = Rc::new(self.script(0));
         let world = WorldSpec {
             is_standing: self.start == Start::Session,
             fanout: self.fanout,
@@ -245,8 +256,10 @@ impl Plan {
         })
     }
 
-    /// The script of all ranks.
-    fn script(&self) -> Script {
+    /// The script of all ranks, which compute for `work_ns` before they wait for a non-blocking exchange: in slices,
+    /// after each of which others get the processor.
+    fn script(&self, work_ns: u64) -> Script {
+        let work = vec![Step::Spin { ns: SLICE_NS }; work_ns.div_ceil(SLICE_NS) as usize];
         let (exchanged, ready) = (Step::Reach(Point::Exchanged), Step::Reach(Point::Ready));
         let (pair, value_bytes, whose) = (0, self.value_bytes, Whose::Neighbours);
         let put = Step::Put { pair, value_bytes };
@@ -278,8 +291,8 @@ impl Plan {
         let pmi = |steps: &[Step]| [&[Step::Init], steps, &[Step::Finalize]].concat();
         let steps = match self.exchange {
             Exchange::Allgather => pmi(&[start_allgather, wait, exchanged, ready]),
-            Exchange::Iallgather => pmi(&[start_allgather, ready, wait, exchanged]),
-            Exchange::Ifence => pmi(&[put, Step::StartFence, ready, wait, exchanged]),
+            Exchange::Iallgather => pmi(&[&[start_allgather, ready], &work[..], &[wait, exchanged]].concat()),
+            Exchange::Ifence => pmi(&[&[put, Step::StartFence, ready], &work[..], &[wait, exchanged]].concat()),
             Exchange::Fence | Exchange::FencePmi2 => pmi(&[put, Step::Fence, exchanged, get, ready]),
             Exchange::Ring => pmi(&[Step::Ring { value_bytes }, exchanged, ready]),
             Exchange::Groups => {
@@ -372,6 +385,23 @@ mod tests {
             });
             assert!(long - short >= 8 * 900, "{exchange:?}: {short} bytes, then {long}");
         }
+    }
+
+    /// With a processor for each rank and one for the agent, all of the exchange is hidden; without one for the agent,
+    /// the agent's work delays ranks.
+    #[test]
+    fn work_hides_a_non_blocking_exchange() {
+        let plan = Plan { exchange: Exchange::Iallgather, ..scenario(8, 3, 0).plan };
+        let took = |cores: u32, work_ns: u64| {
+            let mut machine = machine();
+            machine.costs.cores = cores;
+            let report = wireup_sim::run(Scenario { work_ns, ..plan.into() }.world(&machine)).expect_good();
+            let at = |point| report.checks.phases.at(point).last_ns;
+            at(Point::Exchanged) - at(Point::Ready)
+        };
+        let (exchange_ns, work_ns) = (took(4, 0), 20 * SLICE_NS);
+        assert!(exchange_ns < work_ns && took(4, work_ns) < work_ns + exchange_ns / 10);
+        assert!(took(3, work_ns) > took(4, work_ns));
     }
 
     /// The agent of a node answers one get after the other: p ranks on a node ask for the values of all P ranks.
