@@ -88,8 +88,9 @@ typedef struct wu_req wu_req;
  * first needed. It takes the best provider; the variable FI_PROVIDER, the same on all ranks, chooses another one.
  * Most providers send, repeat and connect only during calls of this library, so messages may wait while a rank
  * computes. A rank that does not answer never counts as lost, since it may compute. The end of a process is noticed
- * if the provider reports that a message to it cannot be sent (tcp;ofi_rxm does not); otherwise calls wait until the
- * job is ended. wu_close waits until other ranks have received what was sent to them. */
+ * if the provider reports that a message to it cannot be sent (tcp;ofi_rxm seldom does); otherwise calls, wu_close
+ * too, wait until the job is ended. wu_close waits until other ranks have received what was sent to them. Providers
+ * trust whoever connects: on shared hosts other users can cut a rank off or crash it. */
 #define WU_TRANSPORT_AUTO 0
 #define WU_TRANSPORT_TCP 1
 #define WU_TRANSPORT_UDP 2

@@ -152,6 +152,7 @@ struct Fabric {
     /// All messages sent so far, each with its sender and receiver; for each receiver, those that have not arrived.
     sent: Vec<(u8, u8, Vec<u8>)>,
     under_way: [VecDeque<Vec<u8>>; 2],
+    now: u64,
     /// For each of the two ranks, its latest connection to the other; and for each connection, the number of messages
     /// sent.
     latest: [Option<Number>; 2],
@@ -170,6 +171,7 @@ impl Fabric {
             codes: Codes::new(&SECRET).expect("a hash"),
             sent: Vec::new(),
             under_way: [VecDeque::new(), VecDeque::new()],
+            now: 0,
             latest: [None; 2],
             messages: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -196,7 +198,7 @@ impl Fabric {
             }
             3..=5 => {
                 if let Some(bytes) = self.under_way[at].pop_front() {
-                    end.on_message(0, &bytes);
+                    end.on_message(self.now, &bytes);
                 }
             }
             6 => self.repeat(byte(input), |_| {}),
@@ -207,7 +209,7 @@ impl Fabric {
                     bytes[byte] ^= bits;
                 });
             }
-            8 => end.on_message(0, some(input)),
+            8 => end.on_message(self.now, some(input)),
             9 | 11 => {
                 let Some(number) = latest else { return };
                 match byte(input) % 5 {
@@ -229,7 +231,7 @@ impl Fabric {
         let Some((_, to, mut bytes)) = self.sent.iter().rev().nth(nth.into()).cloned() else { return };
         change(&mut bytes);
         if let Some(end) = self.ends.get_mut(usize::from(to)) {
-            end.on_message(0, &bytes);
+            end.on_message(self.now, &bytes);
         }
     }
 
@@ -248,7 +250,7 @@ impl Fabric {
         let proof = if what % 4 == 1 { some(input) } else { &proof };
         let from = if what % 8 == 7 { u32::from(byte(input)) } else { ROGUE };
         let hello = Hello { from, to: 0, number, place: &[ROGUE as u8], proof }.encode(&mut self.codes);
-        self.ends[0].on_message(0, &hello);
+        self.ends[0].on_message(self.now, &hello);
         self.look();
         let Some((.., welcome)) = self.sent.iter().rev().find(|(from, to, _)| (*from, *to) == (0, ROGUE as u8)) else {
             return;
@@ -270,15 +272,16 @@ impl Fabric {
         bytes.resize(begin + content.len() + SEAL_LEN, 0);
         keys.write_message(content, &mut bytes[begin..]).expect("it fits");
         assert!(header(&bytes).is_some_and(|(to, _)| to == *number));
-        self.ends[0].on_message(0, &bytes);
+        self.ends[0].on_message(self.now, &bytes);
     }
 
     /// Collects the messages that both ranks want to send, and checks what has happened to their connections.
     fn look(&mut self) {
         for me in 0..2_u8 {
-            let Fabric { ends, sent, under_way, .. } = self;
+            self.now += 1;
+            let Fabric { ends, sent, under_way, now, .. } = self;
             let end = &mut ends[usize::from(me)];
-            end.transmit(|_, place, bytes| {
+            end.transmit(*now, &mut Vec::new(), |_, place, bytes| {
                 assert!(bytes.len() <= MESSAGE_LEN && place.len() == 1);
                 if let Some(pipe) = under_way.get_mut(usize::from(place[0])) {
                     if pipe.len() == ROOM {

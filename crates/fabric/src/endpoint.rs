@@ -2,7 +2,7 @@
 //!
 //! A provider writes messages only into memory that was posted before they arrive. So receives are posted in advance,
 //! and each is posted again once its message was read. The provider retransmits, keeps the messages between two
-//! endpoints in order, and makes the other end wait if no receive is posted. It may do all this only while completions
+//! endpoints in order, and makes the other end wait, or keeps messages, if no receive is posted. It may do all this only while completions
 //! are read: [`Endpoint::poll`] must be called whenever the descriptor is readable.
 
 use crate::library::Library;
@@ -17,8 +17,9 @@ use core::ffi::c_int;
 /// Memory of receives that are posted in advance (bytes). Chosen: what several peers send while the process computes;
 /// providers may allow fewer receives.
 const RECEIVED_LEN_MAX: usize = 1 << 20;
-/// Maximum number of sends in progress. Chosen: two and more for each of a hundred peers that do not receive.
+/// Maximum number of sends in progress, and the share of one peer. Chosen: as much as a peer's credit allows.
 const SENDS_MAX: usize = 256;
+const SHARE: usize = 8;
 
 /// The number of a peer's address in the provider's address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,11 +132,11 @@ impl Endpoint {
         self.objects.insert(&address[KIND_LEN..]).map(Peer)
     }
 
-    /// Starts to send a message. `owner`: what [`Event::NotSent`] reports if that fails. An owner uses at most as many
-    /// slots as it leaves free, so that peers that do not receive leave some for those that do.
+    /// Starts to send a message. `owner`: what [`Event::NotSent`] reports if that fails. An owner uses an eighth of the
+    /// slots at most, so that a few peers that do not receive leave some for those that do.
     pub fn send(&mut self, to: Peer, bytes: &[u8], owner: u64) -> Posted {
         let used = self.owners.iter().filter(|one| **one == Some(owner)).count();
-        if used > self.free.len() {
+        if used >= (self.owners.len() / SHARE).max(1) {
             return Posted::Later;
         }
         let Some(slot) = self.free.pop() else { return Posted::Later };
@@ -158,7 +159,10 @@ impl Endpoint {
         let (context, received) = match self.objects.completed() {
             Completed::Done(context, len) => (context, Some(len)),
             Completed::Failed(context) => (context, None),
-            Completed::Nothing => return None,
+            Completed::Nothing => {
+                self.post();
+                return None;
+            }
         };
         if let Some(slot) = self.receives.slot(context) {
             let len = received.map(|len| self.receives.copy_out(slot, len, buffer));

@@ -240,6 +240,10 @@ fn posted(result: isize) -> Posted {
     match result {
         0 => Posted::Yes,
         result if result == -EAGAIN => Posted::Later,
+        // The process or the system has no descriptor or memory now, for example for a socket of the provider.
+        result if [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS].contains(&(-result as c_int)) => {
+            Posted::Later
+        }
         _ => Posted::Never,
     }
 }

@@ -5,7 +5,7 @@
 //!   none ── a hello with a code that is right, and a number that is new: a welcome ──► open
 //! ```
 //!
-//! The provider delivers everything, in order, or reports a failure. Messages carry the receiver's number of the
+//! The provider is expected to deliver everything, in order, or to report a failure. Messages carry the receiver's number of the
 //! connection. Memory is used for connections, and for a number per rank that has ever dialled this one; none for
 //! strangers, who can send to the endpoint whatever they want.
 
@@ -18,6 +18,11 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use wireup_fabric::Posted;
+
+/// The pause before a message for which the provider had no room is tried again, and the maximum up to which it
+/// doubles (ms). Each attempt to reach a rank that has exited may cost the provider a socket.
+const PAUSE_MS_MIN: u64 = 1;
+const PAUSE_MS_MAX: u64 = 64;
 
 /// An address of an endpoint, which only `wireup-fabric` interprets.
 pub type WireAddress = Vec<u8>;
@@ -44,7 +49,16 @@ struct Link {
     place: WireAddress,
     /// The next message for the provider; empty: it is still to be made.
     outgoing: Vec<u8>,
+    /// The last pause (ms; 0: the provider has taken the last message), and its end.
+    pause: u64,
+    retry_at: u64,
     stage: Stage,
+}
+
+impl Link {
+    fn new(peer: u32, place: WireAddress, outgoing: Vec<u8>, stage: Stage) -> Link {
+        Link { peer, place, outgoing, pause: 0, retry_at: 0, stage }
+    }
 }
 
 enum Stage {
@@ -85,7 +99,7 @@ impl Links {
         if let (Ok((proof, first)), Some(place)) = (dialled, place) {
             let hello = Hello { from: self.me, to, number, place: &self.own_place, proof: &first };
             let outgoing = hello.encode(&mut self.codes);
-            self.insert(Link { peer: to, place: place.to_vec(), outgoing, stage: Stage::Dialling(Box::new(proof)) });
+            self.insert(Link::new(to, place.to_vec(), outgoing, Stage::Dialling(Box::new(proof))));
         } else {
             self.last = number;
             self.report(number, to, ConnectionEvent::Over { is_lost: true });
@@ -152,35 +166,48 @@ impl Links {
     }
 
     /// Sends, by `send`, what all connections have to send: it takes the number of a connection, the place of its peer
-    /// and a message. Returns whether something was sent, and whether something must wait for room.
-    pub fn transmit(&mut self, mut send: impl FnMut(Number, &[u8], &[u8]) -> Posted) -> (bool, bool) {
-        let (mut has_sent, mut is_blocked) = (false, false);
+    /// and a message. Adds the connections on which this fails to `failed`. Returns when to try again what must wait
+    /// for room.
+    pub fn transmit(
+        &mut self,
+        now: u64,
+        failed: &mut Vec<Number>,
+        mut send: impl FnMut(Number, &[u8], &[u8]) -> Posted,
+    ) -> Option<u64> {
         for number in core::mem::take(&mut self.ready) {
-            while let Some(Link { place, outgoing, stage, .. }) = self.links.get_mut(&number) {
+            while let Some(Link { place, outgoing, pause, retry_at, stage, .. }) = self.links.get_mut(&number) {
+                if matches!(stage, Stage::Open(open) if open.is_over(now)) {
+                    self.links.remove(&number);
+                    break;
+                }
                 if outgoing.is_empty() {
                     let Stage::Open(open) = stage else { break };
                     if !open.transmit(&mut self.plain, outgoing) {
-                        if open.is_gone {
-                            self.links.remove(&number);
-                        }
                         break;
                     }
                 }
-                match send(number, place, outgoing) {
+                let posted = if *retry_at > now { Posted::Later } else { send(number, place, outgoing) };
+                match posted {
                     Posted::Yes => {
                         outgoing.clear();
-                        has_sent = true;
+                        *pause = 0;
                     }
                     Posted::Later => {
+                        if *retry_at <= now {
+                            *pause = (*pause * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
+                            *retry_at = now + *pause;
+                        }
                         self.ready.insert(number);
-                        is_blocked = true;
                         break;
                     }
-                    Posted::Never => self.on_failed(number),
+                    Posted::Never => {
+                        failed.push(number);
+                        break;
+                    }
                 }
             }
         }
-        (has_sent, is_blocked)
+        self.ready.iter().filter_map(|number| self.links.get(number)).map(|link| link.retry_at).min()
     }
 
     #[cfg(test)]
@@ -215,7 +242,7 @@ impl Links {
         let welcome = Welcome { from: self.me, to: peer, number, answered, proof: &reply };
         let outgoing = welcome.encode(&mut self.codes);
         let stage = Stage::Open(Box::new(Open::new(hello.number, keys, self.message_len)));
-        self.insert(Link { peer, place: hello.place.to_vec(), outgoing, stage });
+        self.insert(Link::new(peer, hello.place.to_vec(), outgoing, stage));
         self.report(number, peer, ConnectionEvent::Proved { was_dialled: false, closed });
     }
 
@@ -226,13 +253,15 @@ impl Links {
         if welcome.to != self.me || !self.links.get(&number).is_some_and(is_awaited) {
             return;
         }
-        let Some(Link { peer, place, outgoing, stage: Stage::Dialling(proof) }) = self.forget(number) else { return };
+        let Some(Link { peer, place, outgoing, stage: Stage::Dialling(proof), .. }) = self.forget(number) else {
+            return;
+        };
         let proved = proof.on_message(welcome.proof);
         let Ok(keys) = proved.and_then(|proved| Ok(proved.state.into_transport_mode()?)) else {
             return self.report(number, peer, ConnectionEvent::Over { is_lost: false });
         };
         let stage = Stage::Open(Box::new(Open::new(welcome.number, keys, self.message_len)));
-        self.links.insert(number, Link { peer, place, outgoing, stage });
+        self.links.insert(number, Link::new(peer, place, outgoing, stage));
         self.report(number, peer, ConnectionEvent::Proved { was_dialled: true, closed: 0 });
     }
 

@@ -31,14 +31,9 @@ const _: () = assert!(ADDRESS_LEN_MAX <= rank_address::LEN_MAX && ADDRESS_LEN_MA
 /// The epoll tokens of the endpoint's descriptor and of the timer.
 const ENDPOINT: u64 = 0;
 const TIMER: u64 = 2;
-/// Maximum number of completions read in one turn. Chosen: all posted receives and sends; the bound keeps a flood of
+/// Maximum number of completions read in one turn. Chosen: more than all posted receives and sends; the bound keeps a flood of
 /// messages from strangers from stopping a rank's work.
 const COMPLETED_MAX: usize = 512;
-/// The pause before a send for which the provider had no room is tried again, and the maximum up to which it doubles
-/// (ms). A provider that gets room usually makes its descriptor readable before.
-const PAUSE_MS_MIN: u64 = 1;
-const PAUSE_MS_MAX: u64 = 64;
-
 pub struct Fabric {
     endpoint: Endpoint,
     links: Links,
@@ -49,8 +44,11 @@ pub struct Fabric {
     received: Vec<u8>,
     /// Number of completions that may still be read in this turn.
     budget: usize,
-    /// How long to wait before the next attempt to send (ms); `None`: the provider has taken everything.
-    pause: Option<u64>,
+    /// When to try again to send what the provider has not taken (ms); `None`: it has taken everything.
+    retry_at: Option<u64>,
+    /// Connections on which a message could not be sent. They end when all that has arrived was read: it may contain
+    /// the peer's goodbye.
+    failed: Vec<Number>,
     is_leaving: bool,
 }
 
@@ -71,7 +69,8 @@ impl Fabric {
             epoll,
             timer,
             budget: 0,
-            pause: None,
+            retry_at: None,
+            failed: Vec::new(),
             is_leaving: false,
         })
     }
@@ -79,11 +78,14 @@ impl Fabric {
     fn receive(&mut self) {
         let now = now_ms();
         while self.budget > 0 {
-            let Some(completed) = self.endpoint.poll(&mut self.received) else { return };
+            let Some(completed) = self.endpoint.poll(&mut self.received) else {
+                let Fabric { links, failed, .. } = self;
+                return failed.drain(..).for_each(|number| links.on_failed(number));
+            };
             self.budget -= 1;
             match completed {
                 Completed::Received(len) => self.links.on_message(now, &self.received[..len]),
-                Completed::NotSent(number) => self.links.on_failed(number),
+                Completed::NotSent(number) => self.failed.push(number),
                 Completed::Other => {}
             }
         }
@@ -91,16 +93,14 @@ impl Fabric {
 
     /// Gives the provider what is to be sent, as far as it has room.
     fn transmit(&mut self) {
-        let Fabric { endpoint, links, peers, .. } = self;
-        let (has_sent, is_blocked) = links.transmit(|number, place, bytes| {
+        let Fabric { endpoint, links, peers, failed, .. } = self;
+        self.retry_at = links.transmit(now_ms(), failed, |number, place, bytes| {
             let peer = match peers.get(place) {
                 Some(peer) => *peer,
                 None => *peers.entry(place.to_vec()).or_insert(endpoint.peer(place)),
             };
             peer.map_or(Posted::Never, |peer| endpoint.send(peer, bytes, number))
         });
-        let before = self.pause.filter(|_| !has_sent).unwrap_or_default();
-        self.pause = is_blocked.then(|| (before * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX));
     }
 }
 
@@ -146,13 +146,15 @@ impl Carrier for Fabric {
     fn flush(&mut self) {
         while !self.links.has_happened() {
             self.transmit();
-            if self.endpoint.may_wait() {
-                return self.timer.set(self.pause.map(|pause| now_ms() + pause));
+            if self.endpoint.may_wait() && self.failed.is_empty() {
+                return self.timer.set(self.retry_at);
             }
-            if self.budget == 0 {
+            // A provider may have something to do for a while, and nothing that completes.
+            let Some(budget) = self.budget.checked_sub(1) else {
                 // Ends the next wait at once.
                 return self.timer.set(Some(now_ms()));
-            }
+            };
+            self.budget = budget;
             self.receive();
         }
     }
@@ -166,7 +168,7 @@ impl Carrier for Fabric {
     /// also have sent the acknowledgements for others.
     fn unsent(&self) -> Unsent {
         let unsent = self.links.unsent(now_ms());
-        let has_more = self.is_leaving && (self.pause.is_some() || self.endpoint.is_sending());
+        let has_more = self.is_leaving && (self.retry_at.is_some() || self.endpoint.is_sending());
         if has_more { unsent.max(Unsent::Goodbyes) } else { unsent }
     }
 }

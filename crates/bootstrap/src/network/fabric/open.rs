@@ -6,12 +6,13 @@
 //!
 //! `to` is the receiver's number for the connection. The provider keeps the order of messages, so the nonce of the
 //! encryption counts them, and is not sent: a message that is not the next one cannot be decrypted, whoever repeats,
-//! changes or withholds it. Such a message is dropped and the connection goes on, because a stranger may have sent it.
+//! or changes it. Such a message is dropped and the connection goes on, because a stranger may have sent it. If the
+//! provider loses a message unnoticed, nothing after it is decrypted, and calls wait until the job is ended.
 //!
 //! The bytes of the stream are cut into segments. `taken` is the number of segments that the sender of the message has
 //! received and given to its groups: this acknowledges them, and is the credit of the other end, which has at most
-//! [`WINDOW`] more under way. So a peer that sends faster than this rank receives, or whose messages nobody wants,
-//! uses no more memory than that here, and the endpoint is read always, for all peers.
+//! [`WINDOW`] more under way. So a peer that sends faster than this rank receives, or whose messages nobody wants, uses
+//! no more of the provider's memory than that, and every call reads the endpoint, for all peers.
 //!
 //! A rank that leaves says goodbye, as the last segment. The other end acknowledges it; then the leaving rank confirms
 //! (`done`), because the other end may want to leave too, and should not while its acknowledgement is under way.
@@ -59,7 +60,7 @@ pub struct Open {
     /// When the peer has said goodbye (ms); after that, only answers are sent to it.
     left: Option<u64>,
     /// The peer has left, and needs no more answers.
-    pub is_gone: bool,
+    is_gone: bool,
 }
 
 /// This end's goodbye.
@@ -117,11 +118,16 @@ impl Open {
         self.left.is_some()
     }
 
+    /// Whether the peer has left and wants no more answers, or no longer waits for one.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.is_gone || self.left.is_some_and(|at| now >= at + LEAVING_MS)
+    }
+
     /// What the peer has not acknowledged; if it has said goodbye: whether it may still want an answer.
     pub fn unsent(&self, now: u64) -> Unsent {
         let goodbyes = u64::from(self.goodbye == Goodbye::Said);
         match self.left {
-            Some(at) if !self.is_gone && now < at + LEAVING_MS => Unsent::Goodbyes,
+            Some(_) if !self.is_over(now) => Unsent::Goodbyes,
             Some(_) => Unsent::Nothing,
             None if !self.queue.is_empty() || self.sent - self.taken > goodbyes => Unsent::Messages,
             None if self.goodbye == Goodbye::Due || self.sent != self.taken => Unsent::Goodbyes,

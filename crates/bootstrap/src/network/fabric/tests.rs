@@ -33,6 +33,7 @@ struct World {
     strangers: u64,
     seed: u64,
     under_way: BTreeMap<(u8, u8), VecDeque<Vec<u8>>>,
+    now: u64,
     /// All messages that were sent, with their receivers.
     history: Vec<(u8, Vec<u8>)>,
 }
@@ -48,7 +49,14 @@ impl World {
             lost: vec![],
             is_busy: false,
         };
-        World { ends: (0..size).map(end).collect(), strangers, seed, under_way: BTreeMap::new(), history: vec![] }
+        World {
+            ends: (0..size).map(end).collect(),
+            strangers,
+            seed,
+            under_way: BTreeMap::new(),
+            now: 0,
+            history: vec![],
+        }
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -107,9 +115,11 @@ impl World {
         while let Some(happened) = self.ends[me].links.poll() {
             self.on_happened(me as u32, happened);
         }
-        let World { ends, under_way, history, .. } = self;
+        let World { ends, under_way, history, now, .. } = self;
         let count = ends.len();
-        ends[me].links.transmit(|_, place, bytes| {
+        *now += 1;
+        let mut failed = Vec::new();
+        ends[me].links.transmit(*now, &mut failed, |_, place, bytes| {
             assert!(bytes.len() <= MESSAGE_LEN);
             if usize::from(place[0]) >= count {
                 return Posted::Never;
@@ -122,6 +132,7 @@ impl World {
             history.push((place[0], bytes.to_vec()));
             Posted::Yes
         });
+        failed.into_iter().for_each(|number| ends[me].links.on_failed(number));
     }
 
     /// A stranger sends a message that it has seen, perhaps before that one arrives, changed, cut off or to another
@@ -139,7 +150,7 @@ impl World {
             _ => {}
         }
         let to = if self.random(4) == 0 { self.random(self.ends.len()) } else { usize::from(to) };
-        self.ends[to].links.on_message(0, &bytes);
+        self.ends[to].links.on_message(self.now, &bytes);
     }
 
     fn step(&mut self) {
@@ -152,7 +163,7 @@ impl World {
         }
         let from = self.random(self.ends.len()) as u8;
         if let Some(bytes) = self.under_way.get_mut(&(from, me as u8)).and_then(VecDeque::pop_front) {
-            self.ends[me].links.on_message(0, &bytes);
+            self.ends[me].links.on_message(self.now, &bytes);
         }
         self.turn(me);
     }
@@ -244,11 +255,44 @@ fn a_rank_that_leaves_answers_a_goodbye_until_the_other_is_done() {
     // Rank 0 computes, and has not read the acknowledgement of its goodbye.
     world.ends[0].is_busy = true;
     (0..100).for_each(|_| world.step());
-    assert_eq!([0, 999].map(|now| world.ends[1].links.unsent(now)), [Unsent::Goodbyes; 2]);
     // A rank does not wait forever for a peer that has exited.
-    assert_eq!(world.ends[1].links.unsent(1_000), Unsent::Nothing);
+    let unsent = [0, 1_000].map(|later| world.ends[1].links.unsent(world.now + later));
+    assert_eq!(unsent, [Unsent::Goodbyes, Unsent::Nothing]);
     world.ends[0].is_busy = false;
     world.run_until(World::is_settled);
+}
+
+#[test]
+fn a_rank_that_has_left_long_ago_is_not_answered_and_a_blocked_message_waits_ever_longer() {
+    let mut world = World::new(2, 0, 1);
+    world.send(0, 1, b"hello");
+    world.run_until(|world| world.ends[1].got.contains_key(&0));
+    let (links, number) = (&mut world.ends[1].links, 1);
+    links.send(number, b"answer");
+    let mut tries = Vec::new();
+    for now in 10_000..11_000 {
+        let blocked = |_: Number, _: &[u8], _: &[u8]| {
+            tries.push(now);
+            Posted::Later
+        };
+        links.transmit(now, &mut Vec::new(), blocked);
+    }
+    assert_eq!(tries[..8], [0, 1, 3, 7, 15, 31, 63, 127].map(|after| 10_000 + after));
+    assert!(tries.len() < 25, "at most every 64 ms");
+    world.ends[0].links.say_goodbye();
+    world.turn(0);
+    let now = 12_000;
+    let goodbyes = world.under_way.remove(&(0, 1)).unwrap_or_default();
+    goodbyes.iter().for_each(|bytes| world.ends[1].links.on_message(now, bytes));
+    let mut tries = |now| {
+        let mut count = 0;
+        let blocked = |_: Number, _: &[u8], _: &[u8]| {
+            count += 1;
+            Posted::Later
+        };
+        (world.ends[1].links.transmit(now, &mut Vec::new(), blocked).is_some(), count)
+    };
+    assert_eq!([12_000, 12_999, 13_000].map(&mut tries), [(true, 1), (true, 1), (false, 0)]);
 }
 
 #[test]
@@ -341,7 +385,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     let before = ALLOCATED.get();
     for message in &messages {
         links.on_message(0, message);
-        assert!(links.poll().is_none() && links.transmit(|_, _, _| panic!("an answer")) == (false, false));
+        assert!(links.poll().is_none() && links.transmit(0, &mut Vec::new(), |_, _, _| panic!("an answer")).is_none());
     }
     assert_eq!(ALLOCATED.get() - before, 0, "after {} messages", messages.len());
     // The forged messages have changed nothing: the connection still works.
