@@ -2,8 +2,8 @@
 //!
 //! A provider writes messages only into memory that was posted before they arrive. So receives are posted in advance,
 //! and each is posted again once its message was read. The provider retransmits, keeps the messages between two
-//! endpoints in order, and makes the other end wait, or keeps messages, if no receive is posted. It may do all this only while completions
-//! are read: [`Endpoint::poll`] must be called whenever the descriptor is readable.
+//! endpoints in order, and makes the other end wait, or keeps messages, if no receive is posted. It may do all this
+//! only while completions are read: [`Endpoint::poll`] must be called whenever the descriptor is readable.
 
 use crate::library::Library;
 use crate::objects::{Completed, Objects, Posted};

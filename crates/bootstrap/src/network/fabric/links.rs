@@ -5,9 +5,9 @@
 //!   none ── a hello with a code that is right, and a number that is new: a welcome ──► open
 //! ```
 //!
-//! The provider is expected to deliver everything, in order, or to report a failure. Messages carry the receiver's number of the
-//! connection. Memory is used for connections, and for a number per rank that has ever dialled this one; none for
-//! strangers, who can send to the endpoint whatever they want.
+//! The provider is expected to deliver everything, in order, or to report a failure. Messages carry the receiver's
+//! number of the connection. Memory is used for connections, and for a number per rank that has ever dialled this one;
+//! none for strangers, who can send to the endpoint whatever they want.
 
 use super::handshake::{HELLO, Hello, WELCOME, Welcome};
 use super::open::{DATA, Open, header};

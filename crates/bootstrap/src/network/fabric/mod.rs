@@ -31,8 +31,8 @@ const _: () = assert!(ADDRESS_LEN_MAX <= rank_address::LEN_MAX && ADDRESS_LEN_MA
 /// The epoll tokens of the endpoint's descriptor and of the timer.
 const ENDPOINT: u64 = 0;
 const TIMER: u64 = 2;
-/// Maximum number of completions read in one turn. Chosen: more than all posted receives and sends; the bound keeps a flood of
-/// messages from strangers from stopping a rank's work.
+/// Maximum number of completions read in one turn. Chosen: more than all posted receives and sends; the bound keeps a
+/// flood of messages from strangers from stopping a rank's work.
 const COMPLETED_MAX: usize = 512;
 pub struct Fabric {
     endpoint: Endpoint,
