@@ -45,8 +45,8 @@ const SANITIZERS: [Sanitizer; 2] = [
 /// Programs that run as jobs, with their arguments; `=> CODE` follows a program whose exit code is not 0.
 const JOBS: &str = "named, threads pmi, threads pmi2, threads pmi abort => 9, threads pmi2 abort => 1, forks pmi, \
     forks pmi2, stop pmi => 9, stop pmi2 => 1, again pmi, again pmi2, pmi1 plain, groups, left => 1, same refused, \
-    extensions, outstanding, store, lengths, rounds, sealed, traffic, agents, barriers, bootstrap agents, bootstrap peers, \
-    bootstrap named, libraries, lost, old, apart, leaves, few 1 2, \
+    extensions, outstanding, store, lengths, rounds, sealed, traffic, agents, barriers, bootstrap agents, \
+    bootstrap peers, bootstrap named, libraries, lost, old, apart, leaves, few 1 2, \
     names publish a b publish a c lookup a unpublish a unpublish a";
 
 /// Each program of `JOBS`, with its exit code.
