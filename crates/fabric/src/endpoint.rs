@@ -17,7 +17,7 @@ use core::ffi::c_int;
 /// Memory of receives that are posted in advance (bytes). Chosen: what several peers send while the process computes;
 /// providers may allow fewer receives.
 const RECEIVED_LEN_MAX: usize = 1 << 20;
-/// Maximum number of sends in progress, and the share of one peer. Chosen: as much as a peer's credit allows.
+/// Maximum number of sends in progress; one peer may use one in `SHARE` of them. Chosen: as many as its credit allows.
 const SENDS_MAX: usize = 256;
 const SHARE: usize = 8;
 

@@ -258,7 +258,7 @@ impl Groups {
     /// The message is not one that a correct process sends. The connection to its sender should be closed.
     pub fn on_message(&mut self, from: u32, bytes: &[u8]) -> Result<(), Malformed> {
         let Message { context, kind, payload } = message::decode(bytes)?;
-        // It only could not be reached for an inquiry, if it counts as having left.
+        // A rank that sends has not left: it could only not be reached for an inquiry.
         self.out.left.remove(&from);
         let failure = match kind {
             MessageKind::Failed { rank } => Some(Failure::Lost { rank }),

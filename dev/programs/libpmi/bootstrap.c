@@ -426,7 +426,7 @@ static void connections(wu_group *world, int is_tcp) {
         /* So that the other end may be in the middle of its proof. */
         wu_progress(ctx);
     }
-    /* With few connections, messages of the collective before may wait for a connection still, and the reads make no progress. */
+    /* With a bound on connections, messages of the previous collective may still wait for a connection, and plain reads send nothing. */
     IS(wu_flush(ctx, -1), WU_OK);
     for (uint32_t at = 0; at < 2 * others; at++) {
         uint32_t got, wanted = at % 2 ? (rank + size - 1 - at / 2) % size : (rank + 1 + at / 2) % size;

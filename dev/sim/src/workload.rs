@@ -104,11 +104,11 @@ pub enum Step {
     ReadStdinTo {
         bytes: u64,
     },
-    /// Does something else for so long, without a processor.
+    /// Waits for this time, without using a processor.
     Compute {
         ns: u64,
     },
-    /// Occupies a processor of the host for so long, after the work that waits for one.
+    /// Uses a processor of the host for this time, as soon as one is free.
     Spin {
         ns: u64,
     },

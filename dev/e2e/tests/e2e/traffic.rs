@@ -265,7 +265,7 @@ fn modex_of(bytes: u32) -> Script {
     Script::plain(&steps.into_iter().map(Step::Pmix).collect::<Vec<_>>())
 }
 
-/// How long the data is that the PMIx server of a node has packed: for the fence that collects the data of all its
+/// Lengths of the data that the PMIx server of a node has packed: for the fence that collects the data of all its
 /// ranks, and for another node that has asked for the data of one rank (bytes).
 fn packed_bytes(inputs: impl Iterator<Item = Recorded>) -> [u32; 2] {
     let (mut unpacker, mut bytes) = (Unpacker::default(), [0; 2]);

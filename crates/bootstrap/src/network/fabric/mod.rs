@@ -149,7 +149,7 @@ impl Carrier for Fabric {
             if self.endpoint.may_wait() && self.failed.is_empty() {
                 return self.timer.set(self.retry_at);
             }
-            // A provider may have something to do for a while, and nothing that completes.
+            // The provider may need calls for a while although nothing completes.
             let Some(budget) = self.budget.checked_sub(1) else {
                 // Ends the next wait at once.
                 return self.timer.set(Some(now_ms()));
