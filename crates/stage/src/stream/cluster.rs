@@ -77,7 +77,7 @@ pub(crate) fn unpack<'a>(len: usize, stored: &'a [u8], buffer: &'a mut Vec<u8>) 
 }
 
 /// Packs clusters, where that saves a block.
-pub(super) struct Packer(Vec<u8>);
+pub(crate) struct Packer(Vec<u8>);
 
 impl Packer {
     pub fn new() -> Packer {
@@ -103,7 +103,7 @@ impl Packer {
 /// Contents one behind the other, cut into pieces of clusters. Both ends cut contents in the same way, so that the
 /// receiver knows the clusters of a piece whose bytes were damaged.
 #[derive(Default)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// The number of each content, and its length in bytes.
     contents: Vec<(u32, u64)>,
     /// The index in `contents` of the content with the next cluster, whose first byte is at `offset`.
