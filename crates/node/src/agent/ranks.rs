@@ -18,8 +18,9 @@ use super::rank_ports::RankSockets;
 use super::shells::in_words;
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
+use crate::binding;
 use crate::devices;
-use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, is_server};
+use crate::keeper::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Request, StdinKind, is_server};
 use crate::remedy::{spawn_error, unbound};
 use crate::stacks::{self, StackTaker};
 use output::RankOutput;
@@ -28,12 +29,15 @@ pub use pmi::read_socket;
 use relays::Relays;
 use std::io;
 use stdin::RankStdin;
+use wireup_os::bind::{CpuSet, Machine};
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::pty::is_terminal;
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{ExitStatus, JobEvent, KernelSession, PmixPlan, SignalTarget, SpawnPlan, Started, Stream};
+use wireup_proto::io::{
+    ExitStatus, JobEvent, KernelSession, PmixPlan, RankPlan, SignalTarget, SpawnPlan, Started, Stream,
+};
 use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
-use wireup_wire::job::RankStdout;
+use wireup_wire::job::{RankStdout, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::secondary_client::VARIABLE;
 use wireup_wire::signal::SIGKILL;
@@ -114,7 +118,7 @@ impl JobRanks {
         agent: Option<&str>,
         reactor: &Reactor,
     ) -> Result<(), SpawnError> {
-        let mut batch = Batch::from_plan(plan).map_err(|error| unbound(&error))?;
+        let mut batch = batch_of_plan(plan).map_err(|error| unbound(&error))?;
         if let Some(variable) = plan.framework.error_file {
             self.make_error_files(variable, &mut batch, reactor)?;
         }
@@ -329,6 +333,49 @@ impl JobRanks {
     }
 }
 
+/// The batch of a plan; a slot is a local rank.
+///
+/// # Errors
+/// The ranks should be bound to cores or sockets, but the machine does not report them.
+fn batch_of_plan(plan: &SpawnPlan) -> io::Result<Batch> {
+    let sets = binding::sets(&plan.binding, &Machine::this()?, plan.ranks.len())?;
+    let process = |(rank, set): (&RankPlan, &Option<CpuSet>)| Process {
+        program: rank.program,
+        env: rank.env.clone(),
+        cpus: set.as_ref().map(|set| set.words().to_vec()),
+        stdin: stdin_kind(plan, rank),
+        stdout: match plan.stdio.stdout {
+            RankStdout::Pipe => OutKind::Pipe,
+            RankStdout::Pty => OutKind::Pty,
+        },
+        stderr: OutKind::Pipe,
+        shares_session: !plan.shares_machine,
+        pmi: plan.sockets.pmi,
+        listens: plan.sockets.listening,
+        pty: rank.pty,
+        ..Process::new(u32::from(rank.local.0))
+    };
+    Ok(Batch {
+        programs: plan.programs.clone(),
+        processes: plan.ranks.iter().zip(&sets).map(process).collect(),
+        umask: plan.umask,
+        limits: plan.limits.clone(),
+        staged: plan.files.staged.clone(),
+        prefetch: plan.files.prefetch.clone(),
+        preload: plan.preload.clone(),
+    })
+}
+
+fn stdin_kind(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
+    match plan.stdio.stdin {
+        StdinTarget::All => StdinKind::Pipe,
+        StdinTarget::AllByMemory => StdinKind::Socket,
+        StdinTarget::One(one) if one == rank.rank && plan.stdio.stdin_inherit => StdinKind::Inherit,
+        StdinTarget::One(one) if one == rank.rank => StdinKind::Pipe,
+        StdinTarget::One(_) | StdinTarget::None => StdinKind::Null,
+    }
+}
+
 fn cannot_watch(what: &str) -> impl Fn(io::Error) -> SpawnError {
     move |error| spawn_error(SpawnStep::Fork, format!("cannot watch a rank's {what} (epoll_ctl)"), &error)
 }
@@ -418,8 +465,10 @@ mod tests {
     use crate::agent::pmix::tests::plan;
     use crate::agent::token::{JobSlot, Token};
     use crate::keeper::SERVER_SLOT;
-    use wireup_proto::io::Input;
+    use wireup_os::bind;
+    use wireup_proto::io::{Input, SocketPlan};
     use wireup_wire::ids::JobId;
+    use wireup_wire::job::{BindTo, Binding, Object, StdioOptions};
 
     const JOB: JobId = JobId(2);
 
@@ -460,5 +509,74 @@ mod tests {
         keepers.give_back(JOB, ranks.keeper, &reactor);
         keepers.into_keepers(std::iter::empty(), &reactor).for_each(|keeper| drop(keeper.close()));
         assert!(!directory.exists());
+    }
+
+    fn spawn_plan(ranks: u16, to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
+        let rank = |local: u16| RankPlan {
+            rank: Rank(10 + u32::from(local)),
+            local: LocalRank(local),
+            program: 0,
+            env: vec![],
+            pty: None,
+        };
+        SpawnPlan {
+            job: JobId(1),
+            programs: vec![],
+            ranks: (0..ranks).map(rank).collect(),
+            binding: Binding { to, ..Binding::default() },
+            report_bindings: false,
+            shares_machine: false,
+            kernel_session: KernelSession::Own,
+            stdio: StdioOptions { stdin, stdin_inherit, ..StdioOptions::default() },
+            sockets: SocketPlan { pmi: true, listening: false },
+            framework: Default::default(),
+            gpus_per_rank: 0,
+            umask: 0o22,
+            limits: Vec::new(),
+            files: Default::default(),
+            preload: None,
+        }
+    }
+
+    #[test]
+    fn thread_binding_is_round_robin_and_even_binding_needs_two_cores_for_each_rank() {
+        let cpus = bind::allowed().unwrap().len() as u16;
+        let batch = batch_of_plan(&spawn_plan(
+            2 * cpus,
+            BindTo::To { object: Object::Thread, count: 1 },
+            StdinTarget::None,
+            false,
+        ))
+        .unwrap();
+        let sets: Vec<CpuSet> =
+            batch.processes.iter().map(|process| CpuSet::from_words(process.cpus.clone().unwrap())).collect();
+        assert!(sets.iter().all(|set| set.len() == 1));
+        assert_eq!(sets[0], sets[usize::from(cpus)]);
+        let even = |ranks| batch_of_plan(&spawn_plan(ranks, BindTo::Even, StdinTarget::None, false)).unwrap();
+        assert!(even(cpus + 1).processes.iter().all(|process| process.cpus.is_none()));
+        assert!(even(1).processes[0].cpus.is_none());
+        assert!(even(2).processes.iter().all(|process| process.cpus.is_none() == (cpus < 4)));
+    }
+
+    #[test]
+    fn ranks_share_a_session_unless_their_node_shares_the_machine() {
+        let alone = spawn_plan(2, BindTo::None, StdinTarget::None, false);
+        for shares_machine in [false, true] {
+            let batch = batch_of_plan(&SpawnPlan { shares_machine, ..alone.clone() }).unwrap();
+            assert!(batch.processes.iter().all(|process| process.shares_session != shares_machine));
+        }
+    }
+
+    #[test]
+    fn standard_input_goes_only_to_the_chosen_ranks() {
+        let kinds = |stdin, inherit| -> Vec<StdinKind> {
+            let batch = batch_of_plan(&spawn_plan(2, BindTo::None, stdin, inherit)).unwrap();
+            batch.processes.into_iter().map(|process| process.stdin).collect()
+        };
+        use StdinKind::{Inherit, Null, Pipe};
+        assert_eq!(kinds(StdinTarget::None, false), [Null, Null]);
+        assert_eq!(kinds(StdinTarget::All, false), [Pipe, Pipe]);
+        assert_eq!(kinds(StdinTarget::One(Rank(11)), false), [Null, Pipe]);
+        assert_eq!(kinds(StdinTarget::One(Rank(10)), true), [Inherit, Null]);
     }
 }

@@ -39,7 +39,6 @@
 //!
 //! Messages: one request for a whole batch; one report for each start and each exit, many of them in one system call.
 
-mod channel;
 mod directories;
 pub mod forker;
 pub mod leaving;
@@ -50,14 +49,13 @@ mod protocol;
 mod serve;
 mod staged;
 
-use channel::{Flushed, Inbox, Outbox};
 pub use directories::clear;
 use forker::ENTER_MAX;
 use leaving::{LEAVE_MAX, Leaving};
 pub use protocol::{
-    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind,
-    cpus_of_ranks, is_server,
+    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
 };
+use protocol::{Flushed, Inbox, Outbox};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::process::PidNamespace;
