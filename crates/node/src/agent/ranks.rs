@@ -10,7 +10,6 @@ mod relays;
 mod stdin;
 
 use super::directory::{self, ErrorFiles};
-use super::keeper_link::KeeperLink;
 use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::pmix::{Opening, PmixServer, StandbyServer};
@@ -20,7 +19,7 @@ use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::binding;
 use crate::devices;
-use crate::keeper::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Request, StdinKind, is_server};
+use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, ProcessFds, Request, StdinKind, is_server};
 use crate::remedy::{spawn_error, unbound};
 use crate::stacks::{self, StackTaker};
 use output::RankOutput;
@@ -45,7 +44,7 @@ use wireup_wire::signal::SIGKILL;
 pub struct JobRanks {
     job: JobId,
     pub slot: JobSlot,
-    pub keeper: KeeperLink,
+    pub keeper: Keeper,
     /// Process number of each rank; 0: it has not started.
     pids: Vec<u32>,
     stdout: RankStdout,
@@ -87,9 +86,9 @@ impl JobRanks {
         reactor: &Reactor,
     ) -> Result<JobRanks, SpawnError> {
         let failed = |error: io::Error| spawn_error(SpawnStep::Fork, "the keeper of the ranks", &error);
-        let Idle { keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
+        let Idle { mut keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
-        let keeper = KeeperLink::new(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
+        keeper.watch(Token::Keeper(slot).pack(), reactor).map_err(failed)?;
         Ok(JobRanks {
             job,
             slot,
@@ -147,7 +146,7 @@ impl JobRanks {
         let mut files = ErrorFiles::new()?;
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: files.directory() });
-        self.keeper.flush(reactor);
+        self.keeper.send(reactor);
         files.make(variable, &mut batch.processes)?;
         self.exits.files = Some(files);
         Ok(())
@@ -174,7 +173,7 @@ impl JobRanks {
     /// The keeper has sent something, or has ended.
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
-        let mut alive = self.keeper.receive(&mut events, turn.reactor);
+        let mut alive = self.keeper.take_events(&mut events, turn.reactor);
         for event in events {
             if let Err(problem) = self.on_keeper_event(event, turn) {
                 alive &= !self.keeper.give_up(problem, turn.reactor);
@@ -400,10 +399,10 @@ impl JobRanks {
         self.dismiss_standby();
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: server.directory.bytes() });
-        self.keeper.flush(reactor);
+        self.keeper.send(reactor);
         server.directory.make()?;
         self.keeper.request(&Request::Spawn(batch));
-        self.keeper.flush(reactor);
+        self.keeper.send(reactor);
         self.pmix = Some(server);
         Ok(())
     }
@@ -503,7 +502,7 @@ mod tests {
                     _ => {}
                 }
             }
-            ranks.keeper.flush(&reactor);
+            ranks.keeper.send(&reactor);
         }
         assert_eq!(ranks.pmix.as_ref().unwrap().process, SERVER_SLOT);
         keepers.give_back(JOB, ranks.keeper, &reactor);
