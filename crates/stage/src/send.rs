@@ -13,8 +13,9 @@
 use crate::answer::Answer;
 use crate::set::{Content, PIECE_LEN, Problem, Set, open_file};
 use crate::stream::{
-    CLUSTER_LEN, CLUSTERS, Cut, END, FOLLOWING, MANIFEST, MANIFEST_END, NAME, Packer, ROWS_MAX, check, framed,
+    BLOCK, CLUSTER_LEN, CLUSTERS, Cut, END, FOLLOWING, MANIFEST, MANIFEST_END, NAME, ROWS_MAX, Stored, check, framed,
 };
+use lz4_flex::block::{compress_into, get_maximum_output_size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
@@ -25,6 +26,9 @@ const LINE_LEN_MAX: usize = 16 << 20;
 
 /// Most times that contents are sent (chosen); contents are sent again if a node reports that they were damaged.
 const ROUNDS_MAX: u32 = 4;
+/// Longer contents are not packed (bytes; chosen): the image, which is written for each job, has eight bytes for each
+/// block of a packed file.
+pub(crate) const PACKED_LEN_MAX: u64 = 16 << 30;
 
 pub struct Sending<'a> {
     sender: Sender<'a>,
@@ -336,5 +340,29 @@ impl Open {
     fn new(path: &Path) -> Result<Open, Problem> {
         let file = open_file(path).map_err(|error| Problem::Io { path: path.to_owned(), error })?;
         Ok(Open { file, hasher: blake3::Hasher::new() })
+    }
+}
+
+/// Packs clusters, where that saves a block.
+pub(crate) struct Packer(Vec<u8>);
+
+impl Packer {
+    pub fn new() -> Packer {
+        Packer(vec![0; get_maximum_output_size(CLUSTER_LEN)])
+    }
+
+    /// The stored form of a cluster that belongs to a content of `len` bytes.
+    pub fn pack<'a>(&'a mut self, bytes: &'a [u8], len: u64) -> &'a [u8] {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return &[];
+        }
+        // Packing cannot save a block: every cluster takes at least one.
+        if bytes.len() as u64 <= BLOCK || len > PACKED_LEN_MAX {
+            return bytes;
+        }
+        match compress_into(bytes, &mut self.0) {
+            Ok(len) if Stored::of(bytes.len(), &self.0[..len]) == Some(Stored::Packed) => &self.0[..len],
+            _ => bytes,
+        }
     }
 }

@@ -19,7 +19,7 @@ mod cluster;
 mod tests;
 
 pub use cluster::Cluster;
-pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Cut, Packer, Stored, blocks, unpack};
+pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Cut, Stored, blocks, unpack};
 
 use crate::set::{Digest, PIECE_LEN, Set};
 use std::io::{self, Read};
