@@ -169,7 +169,7 @@ fn in_session(
                 phases.push(phase);
             }
         }
-        resolved.job.options.process.staged = Some(stage.staged(&plan.set));
+        resolved.job.options.process.staged = Some(plan.staged(stage));
     }
     let reach = Reach::Session(Box::new(session));
     if !detach {

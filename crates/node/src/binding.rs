@@ -15,6 +15,12 @@ use wireup_proto::io::SpawnPlan;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{BindTo, Binding, Object, Over};
 
+/// The CPUs of each rank in the kernel's list format, `0-3,8`; `None`: not bound.
+pub fn cpus_of_ranks(binding: &Binding, ranks: usize) -> io::Result<Vec<Option<String>>> {
+    let sets = sets(binding, &Machine::this()?, ranks)?;
+    Ok(sets.into_iter().map(|set| set.map(|set| set.to_string())).collect())
+}
+
 /// The CPUs of `ranks` ranks, in the order of local ranks; `None`: the rank is not bound.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use crate::session::spool::Contents;
 use crate::transport::handshake::{
     Cipher, Handshake, HandshakeError, MESSAGE_LEN_MAX, Progress, Terms, builder, write,
 };
-use crate::transport::sealed::{PLAIN_LEN_MAX, Sealed};
+use crate::transport::link::{PLAIN_LEN_MAX, Sealed};
 use bytes::Bytes;
 use rustix::fs::MemfdFlags;
 use std::collections::VecDeque;
@@ -134,9 +134,9 @@ pub fn sealed(input: &[u8]) {
             Bytes::from(vec![(nth + turn) as u8; length])
         });
         let pieces: Vec<Bytes> = pieces.collect();
-        here.pieces().extend(pieces.iter().cloned());
+        here.pieces.extend(pieces.iter().cloned());
         let mut wire = Vec::new();
-        while here.has_pieces() {
+        while !here.pieces.is_empty() {
             let some = here.seal(limit).expect("few messages");
             assert!(some.len() < limit + 2 * (PLAIN_LEN_MAX + 18), "a call seals more than it should");
             wire.extend_from_slice(&some);

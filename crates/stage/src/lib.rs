@@ -9,8 +9,7 @@
 //! ```
 //!
 //! Nothing here knows agents: a stream is bytes, answers are lines. `image` makes a set a file system that the kernel
-//! can mount, [`receiving`] writes what arrives, [`gather`] brings files back after a job, [`file_system`] looks
-//! at what is mounted.
+//! can mount, `mounts` mounts it, [`gather`] brings files back after a job, [`file_system`] looks at what is mounted.
 
 pub mod answer;
 pub mod digests;
@@ -18,8 +17,8 @@ pub mod file_system;
 pub mod gather;
 mod image;
 pub mod known;
+mod mounts;
 pub mod receive;
-pub mod receiving;
 pub mod send;
 pub mod set;
 pub mod store;
@@ -28,6 +27,6 @@ pub mod stream;
 mod testing;
 pub mod view;
 
-pub use image::mounted::Files;
+pub use mounts::Files;
 pub use set::{Entry, EntryKind, Set};
 pub use store::Store;

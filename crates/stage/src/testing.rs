@@ -1,9 +1,11 @@
 //! Functions that tests of several modules share: they send a set to a store, and look at the files in the store.
 
-use crate::image::mounted::may_mount;
+use crate::mounts::may_mount;
+use crate::receive::Receiver;
+use crate::send::Sender;
 use crate::set::{Entry, Set};
 use crate::store::{Form, InUse, Result, Store};
-use crate::stream::{Piece, Receiver, Sender};
+use crate::stream::Piece;
 use std::fs;
 use std::path::Path;
 use std::thread;

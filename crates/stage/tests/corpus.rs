@@ -8,7 +8,7 @@ mod replay;
 use std::fs;
 use std::path::Path;
 use wireup_stage::Set;
-use wireup_stage::stream::Sender;
+use wireup_stage::send::Sender;
 
 /// The stream of a folder with a few files, in parts of `part` bytes.
 fn stream(part: u8) -> Vec<u8> {

@@ -20,33 +20,8 @@ pub use gather::Gather;
 pub use plan::{Needed, Plan, listing};
 pub use travel::{Nodes, Outcome, send};
 
-use crate::flags::parsed::Stage;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use wireup_stage::Set;
+use std::path::PathBuf;
 use wireup_stage::digests::Digests;
-use wireup_stage::view::Bare;
-use wireup_wire::job::{BareFolder, Staged};
-
-impl Stage {
-    /// Where nodes keep staged files; empty: each finds a folder of its own.
-    fn store(&self) -> Vec<u8> {
-        self.folder.as_ref().map(|folder| folder.as_os_str().as_bytes().to_vec()).unwrap_or_default()
-    }
-
-    /// The description of a set that is sent with the job.
-    pub fn staged(&self, set: &Set) -> Staged {
-        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let bare = Bare::of(set).into_iter();
-        Staged {
-            set: set.digest(),
-            store: self.store(),
-            required: self.required,
-            by_library: self.by_library,
-            bare: bare.map(|bare| BareFolder { path: bytes(&bare.path), name: bare.name, mode: bare.mode }).collect(),
-        }
-    }
-}
 
 /// The file in the user's cache that keeps what a run has learned about files for later runs.
 pub fn cache_file(name: &str) -> Option<PathBuf> {

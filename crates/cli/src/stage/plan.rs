@@ -10,11 +10,12 @@ use crate::program::needs::need::{LeftOut, Need, NeedKind, Needs, Remark};
 use crate::program::needs::{needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use wireup_stage::set::{Listings, list};
+use wireup_stage::view::Bare;
 use wireup_stage::{EntryKind, Set};
-use wireup_wire::job::JobSpec;
+use wireup_wire::job::{BareFolder, JobSpec, Staged};
 
 /// Most lines that a listing shows of the files that are left out.
 const SHOWN: usize = 40;
@@ -25,6 +26,13 @@ pub struct Plan {
     pub needs: Vec<Need>,
     pub left_out: Vec<(PathBuf, LeftOut)>,
     pub remarks: Vec<Remark>,
+}
+
+impl Stage {
+    /// Where nodes keep staged files; empty: each finds a folder of its own.
+    pub(super) fn store(&self) -> Vec<u8> {
+        self.folder.as_ref().map(|folder| folder.as_os_str().as_bytes().to_vec()).unwrap_or_default()
+    }
 }
 
 /// The paths that the programs of a job need. Their contents have not been read yet; [`Needed::plan`] reads them.
@@ -134,6 +142,19 @@ impl Plan {
             out::tell(&format!("{told}; ranks use the original"));
         }
         Ok(())
+    }
+
+    /// The description of the set that is sent with the job.
+    pub fn staged(&self, stage: &Stage) -> Staged {
+        let bytes = |path: PathBuf| path.into_os_string().into_vec();
+        let bare = Bare::of(&self.set).into_iter();
+        Staged {
+            set: self.set.digest(),
+            store: stage.store(),
+            required: stage.required,
+            by_library: stage.by_library,
+            bare: bare.map(|bare| BareFolder { path: bytes(bare.path), name: bare.name, mode: bare.mode }).collect(),
+        }
     }
 
     /// The number of files to stage and their total size, as text.

@@ -289,7 +289,7 @@ impl AgentDriver {
             self.flush_links();
             self.local.flush_keepers(&self.reactor);
             if let Some(shells) = &mut self.shells {
-                shells.keeper.flush(&self.reactor);
+                shells.keeper.send(&self.reactor);
             }
             if self.inputs.is_empty() {
                 return;
@@ -305,7 +305,7 @@ impl AgentDriver {
             shells.end_steps(&self.reactor);
         }
         let Self { local, shells, reactor, .. } = self;
-        local.end(shells.map(|shells| shells.keeper.into_keeper(&reactor)), &reactor);
+        local.end(shells.map(|shells| shells.keeper.unwatched(&reactor)), &reactor);
     }
 
     fn take_inputs(&mut self) {

@@ -14,7 +14,6 @@
 //!                    └────── its job ended, no job remains ────────────────────────────────────────────┘
 //! ```
 
-use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
 use super::pmix::StandbyServer;
 use super::token::Token;
@@ -42,7 +41,7 @@ struct Family {
     first: u32,
     jobs: BTreeSet<JobId>,
     /// The first keeper, kept for its namespace after its own job has ended; `None`: that job still runs.
-    held: Option<KeeperLink>,
+    held: Option<Keeper>,
     /// Keepers in the family's PID namespace that have no job now.
     members: KeeperPool,
     /// The planned PMIx server process for the family's next job, which an idle member will start; `None`: none is
@@ -57,7 +56,7 @@ impl Family {
 
     /// Ends the family on this node: its idle members exit. Returns the family's first keeper, if that keeper was held
     /// after its own job had ended.
-    fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
+    fn end(self, reactor: &Reactor) -> Option<Keeper> {
         for member in self.members.into_keepers(reactor) {
             member.leave();
         }
@@ -107,40 +106,40 @@ impl JobFamilies {
 
     /// A job has ended on this node and gives back its keeper. Returns a keeper that no family needs: that of a job
     /// without a family here, the first keeper of a family whose last job this was, or a first keeper that has died.
-    pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) -> Option<KeeperLink> {
+    pub fn give_back(&mut self, job: JobId, mut keeper: Keeper, reactor: &Reactor) -> Option<Keeper> {
         let id = self.family_of(job);
         self.of.remove(&job);
-        let Some(family) = self.here.get_mut(&id) else { return Some(link) };
+        let Some(family) = self.here.get_mut(&id) else { return Some(keeper) };
         family.jobs.remove(&job);
-        let (is_first, is_over) = (link.pid() == family.first, family.jobs.is_empty());
+        let (is_first, is_over) = (keeper.pid() == family.first, family.jobs.is_empty());
         if is_over {
             let held = self.here.remove(&id).and_then(|family| family.end(reactor));
             if is_first {
-                return Some(link);
+                return Some(keeper);
             }
             // A member cannot serve a job outside of the family.
-            link.into_keeper(reactor).leave();
+            keeper.unwatched(reactor).leave();
             return held;
         }
-        match (is_first, link.lost()) {
+        match (is_first, keeper.lost()) {
             (true, None) => {
-                let mut link = link.moved(Token::IdleKeeper(family.first), reactor);
-                link.request(&Request::Sweep);
-                link.flush(reactor);
-                family.held = Some(link);
+                let _ = keeper.watch(Token::IdleKeeper(family.first).pack(), reactor);
+                keeper.request(&Request::Sweep);
+                keeper.send(reactor);
+                family.held = Some(keeper);
                 None
             }
             // The first keeper has died, so the kernel kills all members too.
             (true, Some(_)) => {
                 family.server = None;
-                Some(link)
+                Some(keeper)
             }
             (false, None) => {
-                family.members.renew(link, reactor);
+                family.members.renew(keeper, reactor);
                 None
             }
             (false, Some(_)) => {
-                link.into_keeper(reactor).leave();
+                keeper.unwatched(reactor).leave();
                 None
             }
         }
@@ -148,7 +147,7 @@ impl JobFamilies {
 
     /// Removes a job for which no keeper could be obtained. Returns the first keeper of its family, if that keeper was
     /// held and this was the family's last job on this node.
-    pub fn leave(&mut self, job: JobId, reactor: &Reactor) -> Option<KeeperLink> {
+    pub fn leave(&mut self, job: JobId, reactor: &Reactor) -> Option<Keeper> {
         let id = self.family_of(job);
         self.of.remove(&job);
         let family = self.here.get_mut(&id)?;
@@ -175,10 +174,10 @@ impl JobFamilies {
             return;
         }
         let held = self.here.values_mut().find(|family| family.first == pid).and_then(|family| family.held.as_mut());
-        if let Some(link) = held {
+        if let Some(keeper) = held {
             // Even a held keeper that has ended is given back when the family's last job ends.
-            let _ = link.receive(&mut Vec::new(), reactor);
-            link.flush(reactor);
+            let _ = keeper.take_events(&mut Vec::new(), reactor);
+            keeper.send(reactor);
         }
     }
 
@@ -197,7 +196,7 @@ impl JobFamilies {
         let (mut members, mut held) = (Vec::new(), Vec::new());
         for family in self.here.into_values() {
             members.extend(family.members.into_keepers(reactor));
-            held.extend(family.held.map(|link| link.into_keeper(reactor)));
+            held.extend(family.held.map(|keeper| keeper.unwatched(reactor)));
         }
         (members, held)
     }

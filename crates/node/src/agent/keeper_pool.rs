@@ -25,7 +25,6 @@
 //! after the other may start the next job sooner. The agent waits for such a keeper, because another keeper would need
 //! seconds to import the modules again.
 
-use super::keeper_link::KeeperLink;
 use super::pmix::StandbyServer;
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
@@ -33,7 +32,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::reactor::Reactor;
 use wireup_os::socket;
 use wireup_proto::io::KernelSession;
 
@@ -58,11 +57,6 @@ impl From<Keeper> for Idle {
 }
 
 impl Idle {
-    /// Whether the keeper can serve a job in this kernel session.
-    fn suits(&self, session: KernelSession) -> bool {
-        self.keeper.kernel_session().is_none_or(|begun| begun == session)
-    }
-
     /// Reads what the keeper reports; `false`: the keeper cannot be used with the server that it has started.
     fn receive(&mut self) -> io::Result<bool> {
         if !self.keeper.has_settled() {
@@ -108,7 +102,7 @@ pub struct KeeperPool {
 }
 
 struct Renewing {
-    link: KeeperLink,
+    keeper: Keeper,
     since_ns: u64,
 }
 
@@ -124,10 +118,11 @@ impl KeeperPool {
     /// Meanwhile the agent handles nothing else: to delay only this job, it would have to queue the job's signals and
     /// sockets.
     fn await_importer(&mut self, session: KernelSession, reactor: &Reactor) {
-        let has_modules = |idle: &Idle| idle.keeper.keeps_importer() && idle.server.is_none() && idle.suits(session);
+        let has_modules =
+            |idle: &Idle| idle.keeper.keeps_importer() && idle.server.is_none() && suits(&idle.keeper, session);
         while !self.idle.values().any(has_modules)
             && let Some((pid, left)) = self.next_importer(session)
-            && let Ok(is_ready) = socket::wait(self.renewing[&pid].link.fd(), true, false, Some(left))
+            && let Ok(is_ready) = socket::wait(self.renewing[&pid].keeper.fd(), true, false, Some(left))
         {
             if is_ready {
                 self.on_event(pid, reactor);
@@ -140,9 +135,8 @@ impl KeeperPool {
     fn next_importer(&self, session: KernelSession) -> Option<(u32, Duration)> {
         let now_ns = monotonic_ns();
         let left_ns = |renewing: &Renewing| (renewing.since_ns + IMPORTER_NS_MAX).saturating_sub(now_ns);
-        let suits = |link: &KeeperLink| link.kernel_session().is_none_or(|begun| begun == session);
-        let with_modules = self.renewing.iter().filter(|(_, renewing)| renewing.link.may_keep_importer());
-        let suiting = with_modules.filter(|(_, one)| suits(&one.link) && left_ns(one) > 0);
+        let with_modules = self.renewing.iter().filter(|(_, renewing)| renewing.keeper.may_keep_importer());
+        let suiting = with_modules.filter(|(_, one)| suits(&one.keeper, session) && left_ns(one) > 0);
         let (pid, renewing) = suiting.max_by_key(|(_, one)| one.since_ns)?;
         Some((*pid, Duration::from_nanos(left_ns(renewing))))
     }
@@ -158,7 +152,7 @@ impl KeeperPool {
         is_wanted: impl Fn(&Idle) -> bool,
         reactor: &Reactor,
     ) -> Option<Idle> {
-        let is_wanted = |idle: &Idle| idle.server.is_none() && idle.suits(session) && is_wanted(idle);
+        let is_wanted = |idle: &Idle| idle.server.is_none() && suits(&idle.keeper, session) && is_wanted(idle);
         let suiting = self.idle.iter().filter(|(_, idle)| is_wanted(idle));
         // A keeper that has begun no kernel session could serve any job, so it is taken last. One with imported modules
         // is taken first: if one job of a wireup session imports them, the next job probably does too.
@@ -170,7 +164,7 @@ impl KeeperPool {
     /// An idle keeper for a job that ranks have spawned, in this kernel session, if there is one: preferably the one
     /// with a PMIx server. The ranks of such a job are not forked from an interpreter with imported modules.
     pub fn take_with_standby(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
-        let with_standby = self.with_standby().filter(|pid| self.idle[pid].suits(session));
+        let with_standby = self.with_standby().filter(|pid| suits(&self.idle[pid].keeper, session));
         with_standby
             .and_then(|pid| self.take_one(pid, reactor))
             .or_else(|| self.take_suiting(session, |_| true, reactor))
@@ -182,9 +176,8 @@ impl KeeperPool {
     }
 
     fn take_one(&mut self, pid: u32, reactor: &Reactor) -> Option<Idle> {
-        let idle = self.idle.remove(&pid)?;
-        let _ = reactor.remove(idle.keeper.fd());
-        Some(idle)
+        let Idle { keeper, server } = self.idle.remove(&pid)?;
+        Some(Idle { keeper: keeper.unwatched(reactor), server })
     }
 
     /// Starts the planned PMIx server in an idle keeper, or in a keeper that is forked now. If an idle keeper has such
@@ -204,7 +197,7 @@ impl KeeperPool {
         let Some(mut server) = server.take() else { return };
         let has_started = server.start(&mut idle.keeper);
         idle.server = Some(server);
-        match has_started && watch(&idle.keeper, reactor).is_ok() {
+        match has_started && watch(&mut idle.keeper, reactor).is_ok() {
             true => drop(self.idle.insert(idle.keeper.pid(), idle)),
             false => self.stop_standby(idle, reactor),
         }
@@ -222,25 +215,19 @@ impl KeeperPool {
     fn stop_standby(&mut self, idle: Idle, reactor: &Reactor) {
         let Idle { mut keeper, mut server } = idle;
         if !keeper.has_settled() {
-            return keeper.leave();
+            return keeper.unwatched(reactor).leave();
         }
-        let token = Token::IdleKeeper(keeper.pid());
-        // A keeper that cannot be watched is dropped, and ends.
-        let Ok(mut link) = KeeperLink::new(keeper, token, reactor) else { return };
-        server.iter_mut().for_each(|server| link.request(&server.dismiss()));
-        self.renew_with(link, reactor);
+        server.iter_mut().for_each(|server| keeper.request(&server.dismiss()));
+        self.renew(keeper, reactor);
     }
 
     /// Sends `Request::Renew` to a keeper whose job has ended; when the keeper has answered, it is idle.
-    pub fn renew(&mut self, link: KeeperLink, reactor: &Reactor) {
-        let token = Token::IdleKeeper(link.pid());
-        self.renew_with(link.moved(token, reactor), reactor);
-    }
-
-    fn renew_with(&mut self, mut link: KeeperLink, reactor: &Reactor) {
-        link.request(&Request::Renew);
-        link.flush(reactor);
-        self.renewing.insert(link.pid(), Renewing { link, since_ns: monotonic_ns() });
+    pub fn renew(&mut self, mut keeper: Keeper, reactor: &Reactor) {
+        // A keeper that cannot be watched is dropped, and ends.
+        let Ok(()) = watch(&mut keeper, reactor) else { return };
+        keeper.request(&Request::Renew);
+        keeper.send(reactor);
+        self.renewing.insert(keeper.pid(), Renewing { keeper, since_ns: monotonic_ns() });
     }
 
     /// A keeper has sent something, or has ended. `false`: the keeper is not in this pool.
@@ -252,20 +239,19 @@ impl KeeperPool {
             }
             return true;
         }
-        let Some(Renewing { link, .. }) = self.renewing.get_mut(&pid) else { return false };
+        let Some(Renewing { keeper, .. }) = self.renewing.get_mut(&pid) else { return false };
         let mut events = Vec::new();
-        let alive = link.receive(&mut events, reactor);
+        let alive = keeper.take_events(&mut events, reactor);
         let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed { .. }));
         if alive && !renewed {
-            link.flush(reactor);
-        } else if let Some(Renewing { link, .. }) = self.renewing.remove(&pid) {
-            let mut keeper = link.into_keeper(reactor);
+            keeper.send(reactor);
+        } else if let Some(Renewing { mut keeper, .. }) = self.renewing.remove(&pid) {
             // One interpreter with imported modules is enough for each node.
             if keeper.keeps_importer() && self.idle.values().any(|idle| idle.keeper.keeps_importer()) {
                 keeper.request(&Request::DropImporter);
-                let _ = keeper.flush();
+                keeper.send(reactor);
             }
-            if alive && watch(&keeper, reactor).is_ok() {
+            if alive {
                 self.idle.insert(pid, keeper.into());
                 self.trim(IDLE_MAX, reactor);
             } else {
@@ -276,11 +262,10 @@ impl KeeperPool {
     }
 
     fn give_up(&mut self, idle: Idle, is_alive: bool, reactor: &Reactor) {
-        let _ = reactor.remove(idle.keeper.fd());
         if is_alive && idle.server.is_some() {
             return self.stop_standby(idle, reactor);
         }
-        idle.keeper.leave();
+        idle.keeper.unwatched(reactor).leave();
     }
 
     /// Ends all idle keepers but `count`, keepers without a server first. Of the keepers of each kernel session some
@@ -310,16 +295,18 @@ impl KeeperPool {
 
     /// All keepers of the pool, for the caller to end.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
-        let idle = self.idle.into_values().map(|idle| {
-            let _ = reactor.remove(idle.keeper.fd());
-            idle.into_keeper()
-        });
-        idle.chain(self.renewing.into_values().map(|renewing| renewing.link.into_keeper(reactor)))
+        let idle = self.idle.into_values().map(Idle::into_keeper);
+        idle.chain(self.renewing.into_values().map(|renewing| renewing.keeper)).map(|keeper| keeper.unwatched(reactor))
     }
 }
 
-fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
-    reactor.add(keeper.fd(), Token::IdleKeeper(keeper.pid()).pack(), Interest::READABLE)
+/// Whether the keeper can serve a job in this kernel session.
+fn suits(keeper: &Keeper, session: KernelSession) -> bool {
+    keeper.kernel_session().is_none_or(|begun| begun == session)
+}
+
+fn watch(keeper: &mut Keeper, reactor: &Reactor) -> io::Result<()> {
+    keeper.watch(Token::IdleKeeper(keeper.pid()).pack(), reactor)
 }
 
 #[cfg(test)]
@@ -337,8 +324,8 @@ pub mod tests {
     pub fn idle(count: usize, reactor: &Reactor) -> KeeperPool {
         let mut pool = KeeperPool::default();
         for _ in 0..count {
-            let keeper = Keeper::fork().unwrap();
-            watch(&keeper, reactor).unwrap();
+            let mut keeper = Keeper::fork().unwrap();
+            watch(&mut keeper, reactor).unwrap();
             pool.idle.insert(keeper.pid(), keeper.into());
         }
         pool
@@ -378,8 +365,7 @@ pub mod tests {
 
     /// Gives the keeper of a job that has ended back to the pool, and waits until the keeper is idle.
     fn renew(pool: &mut KeeperPool, keeper: Keeper, reactor: &mut Reactor) {
-        let token = Token::IdleKeeper(keeper.pid());
-        pool.renew(KeeperLink::new(keeper, token, reactor).unwrap(), reactor);
+        pool.renew(keeper, reactor);
         while !pool.renewing.is_empty() {
             turn(pool, reactor);
         }
@@ -391,8 +377,7 @@ pub mod tests {
         let keepers: Vec<Keeper> = jobs.iter().map(|session| keeper(pool, *session, reactor)).collect();
         let pids = keepers.iter().map(Keeper::pid).collect();
         for keeper in keepers {
-            let token = Token::IdleKeeper(keeper.pid());
-            pool.renew(KeeperLink::new(keeper, token, reactor).unwrap(), reactor);
+            pool.renew(keeper, reactor);
         }
         while !pool.renewing.is_empty() {
             turn(pool, reactor);
@@ -506,19 +491,19 @@ pub mod tests {
         let mut keeper = Keeper::fork().unwrap();
         keeper.begin_kernel_session(Agents);
         let pid = keeper.pid();
-        let mut link = KeeperLink::new(keeper, Token::IdleKeeper(pid), &reactor).unwrap();
-        link.request(&importing(folder.path()));
-        link.flush(&reactor);
+        watch(&mut keeper, &reactor).unwrap();
+        keeper.request(&importing(folder.path()));
+        keeper.send(&reactor);
         let mut events = Vec::new();
         while !events.iter().any(|event| matches!(event, KeeperEvent::Started { .. })) {
             reactor.wait(None).unwrap();
-            assert!(link.receive(&mut events, &reactor));
+            assert!(keeper.take_events(&mut events, &reactor));
         }
-        pool.renew(link, &reactor);
+        pool.renew(keeper, &reactor);
         for _ in 0..3 {
             let idle = pool.take_keeper(Agents, &reactor).expect("there are two keepers");
             assert!(idle.keeper.pid() == pid && idle.keeper.keeps_importer());
-            pool.renew(KeeperLink::new(idle.keeper, Token::IdleKeeper(pid), &reactor).unwrap(), &reactor);
+            pool.renew(idle.keeper, &reactor);
         }
         end(pool, &reactor);
     }
@@ -534,9 +519,8 @@ pub mod tests {
         let stopped = keeper(&mut pool, Agents, &reactor);
         let process = Pid::from_raw(stopped.pid() as i32).unwrap();
         kill_process(process, Signal::STOP).unwrap();
-        let token = Token::IdleKeeper(stopped.pid());
         let since = Instant::now();
-        pool.renew(KeeperLink::new(stopped, token, &reactor).unwrap(), &reactor);
+        pool.renew(stopped, &reactor);
         assert!(pool.take_keeper(Own, &reactor).is_none() && pool.take_with_standby(Agents, &reactor).is_none());
         assert!(pool.take_keeper(Agents, &reactor).is_none());
         assert!(since.elapsed() >= Duration::from_nanos(IMPORTER_NS_MAX), "{:?}", since.elapsed());

@@ -24,7 +24,6 @@
 //! where an agent has its machine to itself: one socket.
 
 use super::job_families::JobFamilies;
-use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
 use super::pmix::StandbyServer;
 use super::token::Token;
@@ -235,9 +234,9 @@ impl Keepers {
 
     /// Takes back the keeper of a job that has ended. Processes that the job left behind are killed when the keeper
     /// exits or, if it is kept, handles `Request::Renew`.
-    pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) {
+    pub fn give_back(&mut self, job: JobId, keeper: Keeper, reactor: &Reactor) {
         self.jobs.remove(&job);
-        let own = self.families.give_back(job, link, reactor);
+        let own = self.families.give_back(job, keeper, reactor);
         if let Some(own) = own {
             self.retire(own, reactor);
         }
@@ -251,12 +250,12 @@ impl Keepers {
         }
     }
 
-    fn retire(&mut self, link: KeeperLink, reactor: &Reactor) {
+    fn retire(&mut self, keeper: Keeper, reactor: &Reactor) {
         self.await_quiet();
-        if !self.standing || link.lost().is_some() {
-            return link.into_keeper(reactor).leave();
+        if !self.standing || keeper.lost().is_some() {
+            return keeper.unwatched(reactor).leave();
         }
-        self.pool.renew(link, reactor);
+        self.pool.renew(keeper, reactor);
     }
 
     /// A keeper without a job has sent something, or has ended.

@@ -4,7 +4,6 @@
 //! A slot is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A
 //! slot is not reused before all others have been used.
 
-use super::keeper_link::KeeperLink;
 use super::keepers::Keepers;
 use super::memory::RankMemory;
 use super::orphans::Orphans;
@@ -196,7 +195,7 @@ impl LocalJobs {
     }
 
     /// Frees what a job that has ended used here. `of_shells`: the keeper of the remote shells.
-    pub fn on_job_gone(&mut self, job: JobId, of_shells: Option<&KeeperLink>, reactor: &Reactor) {
+    pub fn on_job_gone(&mut self, job: JobId, of_shells: Option<&Keeper>, reactor: &Reactor) {
         let now_ns = monotonic_ns();
         self.memory.forget(job);
         self.parent_weight.on_started(job, now_ns);
@@ -218,20 +217,20 @@ impl LocalJobs {
 
     /// Call it when a job whose keeper was killed has ended: its orphans are now descendants of this process, which is
     /// a subreaper, and are searched for.
-    fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
+    fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&Keeper>) {
         let keepers = self.jobs.by_id.values().map(|ranks| &ranks.keeper).chain(of_shells);
-        if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
+        if let Some(since) = keepers.filter_map(Keeper::lost).min() {
             self.orphans.on_keepers_lost(since, now_ns);
             self.look_for_orphans(now_ns, of_shells);
         }
     }
 
-    fn look_for_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
+    fn look_for_orphans(&mut self, now_ns: u64, of_shells: Option<&Keeper>) {
         if self.orphans.deadline_ns().is_some() {
             // A dying keeper's socket closes before its children are reparented to this process: until then they are
             // the keeper's descendants.
             let keepers = self.jobs.by_id.values().map(|ranks| &ranks.keeper).chain(of_shells);
-            let living = keepers.filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
+            let living = keepers.filter(|keeper| keeper.lost().is_none()).map(Keeper::pid);
             let living: Vec<u32> =
                 living.chain(self.keepers.pids()).chain(forker::pid()).chain(leaving::pids()).collect();
             self.orphans.look(now_ns, &living);
@@ -251,7 +250,7 @@ impl LocalJobs {
     }
 
     /// Handles deadlines that have passed.
-    pub fn on_tick(&mut self, of_shells: Option<&KeeperLink>, turn: &mut Turn<'_>) {
+    pub fn on_tick(&mut self, of_shells: Option<&Keeper>, turn: &mut Turn<'_>) {
         self.jobs.by_id.values_mut().for_each(|ranks| ranks.on_tick(turn));
         self.keepers.on_tick(turn.now_ns, turn.reactor);
         self.parent_weight.on_tick(turn.now_ns);
@@ -262,14 +261,14 @@ impl LocalJobs {
 
     /// Writes the queued requests to the keepers.
     pub fn flush_keepers(&mut self, reactor: &Reactor) {
-        self.jobs.by_id.values_mut().for_each(|ranks| ranks.keeper.flush(reactor));
+        self.jobs.by_id.values_mut().for_each(|ranks| ranks.keeper.send(reactor));
     }
 
     /// Ends all keepers and the processes that they have started, and waits until all of them are gone.
     pub fn end(mut self, of_shells: Option<Keeper>, reactor: &Reactor) {
         let first = self.keepers.first.take();
         let LocalJobs { jobs, keepers, orphans, .. } = self;
-        let jobs = jobs.by_id.into_values().map(|ranks| ranks.keeper.into_keeper(reactor));
+        let jobs = jobs.by_id.into_values().map(|ranks| ranks.keeper.unwatched(reactor));
         let keepers: Vec<Keeper> = keepers.into_keepers(jobs, reactor).chain(of_shells).collect();
         forker::end();
         keepers.into_iter().for_each(Keeper::leave);
@@ -409,7 +408,7 @@ mod tests {
         let gone = jobs.remove(&JobId(7)).expect("the job was there");
         assert!(gone.slot == JobSlot::LAST && jobs.at(JobSlot::LAST).is_none() && jobs.at(JobSlot(0)).is_some());
         jobs.by_id.into_values().chain([gone]).for_each(|ranks| {
-            let _ = ranks.keeper.into_keeper(&reactor).close();
+            let _ = ranks.keeper.unwatched(&reactor).close();
         });
     }
 }

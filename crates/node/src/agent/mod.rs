@@ -3,7 +3,6 @@
 mod directory;
 pub mod driver;
 mod job_families;
-mod keeper_link;
 mod keeper_pool;
 mod keepers;
 pub mod link_config;

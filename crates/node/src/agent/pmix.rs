@@ -22,9 +22,9 @@ use super::outgoing::{Outgoing, WriteState};
 use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
+use crate::binding::cpus_of_ranks;
 use crate::keeper::{
     Batch, Keeper, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind,
-    cpus_of_ranks,
 };
 use crate::remedy::{spawn_error, unbound};
 use bytes::Bytes;

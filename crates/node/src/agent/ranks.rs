@@ -10,7 +10,6 @@ mod relays;
 mod stdin;
 
 use super::directory::{self, ErrorFiles};
-use super::keeper_link::KeeperLink;
 use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::pmix::{Opening, PmixServer, StandbyServer};
@@ -18,8 +17,9 @@ use super::rank_ports::RankSockets;
 use super::shells::in_words;
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
+use crate::binding;
 use crate::devices;
-use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, is_server};
+use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, ProcessFds, Request, StdinKind, is_server};
 use crate::remedy::{spawn_error, unbound};
 use crate::stacks::{self, StackTaker};
 use output::RankOutput;
@@ -28,12 +28,15 @@ pub use pmi::read_socket;
 use relays::Relays;
 use std::io;
 use stdin::RankStdin;
+use wireup_os::bind::{CpuSet, Machine};
 use wireup_os::process::ran_out_of_memory;
 use wireup_os::pty::is_terminal;
 use wireup_os::reactor::Reactor;
-use wireup_proto::io::{ExitStatus, JobEvent, KernelSession, PmixPlan, SignalTarget, SpawnPlan, Started, Stream};
+use wireup_proto::io::{
+    ExitStatus, JobEvent, KernelSession, PmixPlan, RankPlan, SignalTarget, SpawnPlan, Started, Stream,
+};
 use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
-use wireup_wire::job::RankStdout;
+use wireup_wire::job::{RankStdout, StdinTarget};
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::secondary_client::VARIABLE;
 use wireup_wire::signal::SIGKILL;
@@ -41,7 +44,7 @@ use wireup_wire::signal::SIGKILL;
 pub struct JobRanks {
     job: JobId,
     pub slot: JobSlot,
-    pub keeper: KeeperLink,
+    pub keeper: Keeper,
     /// Process number of each rank; 0: it has not started.
     pids: Vec<u32>,
     stdout: RankStdout,
@@ -83,9 +86,9 @@ impl JobRanks {
         reactor: &Reactor,
     ) -> Result<JobRanks, SpawnError> {
         let failed = |error: io::Error| spawn_error(SpawnStep::Fork, "the keeper of the ranks", &error);
-        let Idle { keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
+        let Idle { mut keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
-        let keeper = KeeperLink::new(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
+        keeper.watch(Token::Keeper(slot).pack(), reactor).map_err(failed)?;
         Ok(JobRanks {
             job,
             slot,
@@ -114,7 +117,7 @@ impl JobRanks {
         agent: Option<&str>,
         reactor: &Reactor,
     ) -> Result<(), SpawnError> {
-        let mut batch = Batch::from_plan(plan).map_err(|error| unbound(&error))?;
+        let mut batch = batch_of_plan(plan).map_err(|error| unbound(&error))?;
         if let Some(variable) = plan.framework.error_file {
             self.make_error_files(variable, &mut batch, reactor)?;
         }
@@ -143,7 +146,7 @@ impl JobRanks {
         let mut files = ErrorFiles::new()?;
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: files.directory() });
-        self.keeper.flush(reactor);
+        self.keeper.send(reactor);
         files.make(variable, &mut batch.processes)?;
         self.exits.files = Some(files);
         Ok(())
@@ -170,7 +173,7 @@ impl JobRanks {
     /// The keeper has sent something, or has ended.
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
-        let mut alive = self.keeper.receive(&mut events, turn.reactor);
+        let mut alive = self.keeper.take_events(&mut events, turn.reactor);
         for event in events {
             if let Err(problem) = self.on_keeper_event(event, turn) {
                 alive &= !self.keeper.give_up(problem, turn.reactor);
@@ -329,6 +332,49 @@ impl JobRanks {
     }
 }
 
+/// The batch of a plan; a slot is a local rank.
+///
+/// # Errors
+/// The ranks should be bound to cores or sockets, but the machine does not report them.
+fn batch_of_plan(plan: &SpawnPlan) -> io::Result<Batch> {
+    let sets = binding::sets(&plan.binding, &Machine::this()?, plan.ranks.len())?;
+    let process = |(rank, set): (&RankPlan, &Option<CpuSet>)| Process {
+        program: rank.program,
+        env: rank.env.clone(),
+        cpus: set.as_ref().map(|set| set.words().to_vec()),
+        stdin: stdin_kind(plan, rank),
+        stdout: match plan.stdio.stdout {
+            RankStdout::Pipe => OutKind::Pipe,
+            RankStdout::Pty => OutKind::Pty,
+        },
+        stderr: OutKind::Pipe,
+        shares_session: !plan.shares_machine,
+        pmi: plan.sockets.pmi,
+        listens: plan.sockets.listening,
+        pty: rank.pty,
+        ..Process::new(u32::from(rank.local.0))
+    };
+    Ok(Batch {
+        programs: plan.programs.clone(),
+        processes: plan.ranks.iter().zip(&sets).map(process).collect(),
+        umask: plan.umask,
+        limits: plan.limits.clone(),
+        staged: plan.files.staged.clone(),
+        prefetch: plan.files.prefetch.clone(),
+        preload: plan.preload.clone(),
+    })
+}
+
+fn stdin_kind(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
+    match plan.stdio.stdin {
+        StdinTarget::All => StdinKind::Pipe,
+        StdinTarget::AllByMemory => StdinKind::Socket,
+        StdinTarget::One(one) if one == rank.rank && plan.stdio.stdin_inherit => StdinKind::Inherit,
+        StdinTarget::One(one) if one == rank.rank => StdinKind::Pipe,
+        StdinTarget::One(_) | StdinTarget::None => StdinKind::Null,
+    }
+}
+
 fn cannot_watch(what: &str) -> impl Fn(io::Error) -> SpawnError {
     move |error| spawn_error(SpawnStep::Fork, format!("cannot watch a rank's {what} (epoll_ctl)"), &error)
 }
@@ -353,10 +399,10 @@ impl JobRanks {
         self.dismiss_standby();
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: server.directory.bytes() });
-        self.keeper.flush(reactor);
+        self.keeper.send(reactor);
         server.directory.make()?;
         self.keeper.request(&Request::Spawn(batch));
-        self.keeper.flush(reactor);
+        self.keeper.send(reactor);
         self.pmix = Some(server);
         Ok(())
     }
@@ -418,8 +464,10 @@ mod tests {
     use crate::agent::pmix::tests::plan;
     use crate::agent::token::{JobSlot, Token};
     use crate::keeper::SERVER_SLOT;
-    use wireup_proto::io::Input;
+    use wireup_os::bind;
+    use wireup_proto::io::{Input, SocketPlan};
     use wireup_wire::ids::JobId;
+    use wireup_wire::job::{BindTo, Binding, Object, StdioOptions};
 
     const JOB: JobId = JobId(2);
 
@@ -454,11 +502,80 @@ mod tests {
                     _ => {}
                 }
             }
-            ranks.keeper.flush(&reactor);
+            ranks.keeper.send(&reactor);
         }
         assert_eq!(ranks.pmix.as_ref().unwrap().process, SERVER_SLOT);
         keepers.give_back(JOB, ranks.keeper, &reactor);
         keepers.into_keepers(std::iter::empty(), &reactor).for_each(|keeper| drop(keeper.close()));
         assert!(!directory.exists());
+    }
+
+    fn spawn_plan(ranks: u16, to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
+        let rank = |local: u16| RankPlan {
+            rank: Rank(10 + u32::from(local)),
+            local: LocalRank(local),
+            program: 0,
+            env: vec![],
+            pty: None,
+        };
+        SpawnPlan {
+            job: JobId(1),
+            programs: vec![],
+            ranks: (0..ranks).map(rank).collect(),
+            binding: Binding { to, ..Binding::default() },
+            report_bindings: false,
+            shares_machine: false,
+            kernel_session: KernelSession::Own,
+            stdio: StdioOptions { stdin, stdin_inherit, ..StdioOptions::default() },
+            sockets: SocketPlan { pmi: true, listening: false },
+            framework: Default::default(),
+            gpus_per_rank: 0,
+            umask: 0o22,
+            limits: Vec::new(),
+            files: Default::default(),
+            preload: None,
+        }
+    }
+
+    #[test]
+    fn thread_binding_is_round_robin_and_even_binding_needs_two_cores_for_each_rank() {
+        let cpus = bind::allowed().unwrap().len() as u16;
+        let batch = batch_of_plan(&spawn_plan(
+            2 * cpus,
+            BindTo::To { object: Object::Thread, count: 1 },
+            StdinTarget::None,
+            false,
+        ))
+        .unwrap();
+        let sets: Vec<CpuSet> =
+            batch.processes.iter().map(|process| CpuSet::from_words(process.cpus.clone().unwrap())).collect();
+        assert!(sets.iter().all(|set| set.len() == 1));
+        assert_eq!(sets[0], sets[usize::from(cpus)]);
+        let even = |ranks| batch_of_plan(&spawn_plan(ranks, BindTo::Even, StdinTarget::None, false)).unwrap();
+        assert!(even(cpus + 1).processes.iter().all(|process| process.cpus.is_none()));
+        assert!(even(1).processes[0].cpus.is_none());
+        assert!(even(2).processes.iter().all(|process| process.cpus.is_none() == (cpus < 4)));
+    }
+
+    #[test]
+    fn ranks_share_a_session_unless_their_node_shares_the_machine() {
+        let alone = spawn_plan(2, BindTo::None, StdinTarget::None, false);
+        for shares_machine in [false, true] {
+            let batch = batch_of_plan(&SpawnPlan { shares_machine, ..alone.clone() }).unwrap();
+            assert!(batch.processes.iter().all(|process| process.shares_session != shares_machine));
+        }
+    }
+
+    #[test]
+    fn standard_input_goes_only_to_the_chosen_ranks() {
+        let kinds = |stdin, inherit| -> Vec<StdinKind> {
+            let batch = batch_of_plan(&spawn_plan(2, BindTo::None, stdin, inherit)).unwrap();
+            batch.processes.into_iter().map(|process| process.stdin).collect()
+        };
+        use StdinKind::{Inherit, Null, Pipe};
+        assert_eq!(kinds(StdinTarget::None, false), [Null, Null]);
+        assert_eq!(kinds(StdinTarget::All, false), [Pipe, Pipe]);
+        assert_eq!(kinds(StdinTarget::One(Rank(11)), false), [Null, Pipe]);
+        assert_eq!(kinds(StdinTarget::One(Rank(10)), true), [Inherit, Null]);
     }
 }

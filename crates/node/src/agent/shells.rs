@@ -1,6 +1,5 @@
 //! Drives the remote shells and batch system steps that this agent has started, and the keeper whose children they are.
 
-use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
 use super::start_methods;
 use super::step::{NotSealed, SEALED, Sealed, Sealing, Steps};
@@ -30,7 +29,7 @@ const AGENT_UMASK: u32 = 0o077;
 const STEP_END_MAX: Duration = Duration::from_secs(2);
 
 pub struct Shells {
-    pub keeper: KeeperLink,
+    pub keeper: Keeper,
     errors: BTreeMap<ShellId, Tail>,
     pub steps: Steps,
     /// Steps that were not started yet, because munge is still encrypting their bootstrap message.
@@ -39,8 +38,8 @@ pub struct Shells {
 }
 
 impl Shells {
-    pub fn new(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
-        let keeper = KeeperLink::new(keeper, Token::Shells, reactor)?;
+    pub fn new(mut keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
+        keeper.watch(Token::Shells.pack(), reactor)?;
         Ok(Shells {
             keeper,
             errors: BTreeMap::new(),
@@ -192,7 +191,7 @@ impl Shells {
 
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
-        let alive = self.keeper.receive(&mut events, turn.reactor);
+        let alive = self.keeper.take_events(&mut events, turn.reactor);
         for event in events {
             match event {
                 KeeperEvent::Started { slot, mut fds, .. } => {
@@ -296,7 +295,7 @@ impl Shells {
             }
             let until = Instant::now() + patience;
             while !self.steps.is_empty() && self.keeper.lost().is_none() {
-                self.keeper.flush(reactor);
+                self.keeper.send(reactor);
                 let left = until.saturating_duration_since(Instant::now());
                 if !wireup_os::socket::wait(self.keeper.fd(), true, false, Some(left)).unwrap_or(false) {
                     break;

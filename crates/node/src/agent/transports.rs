@@ -20,7 +20,7 @@ mod tcp;
 pub(crate) mod ucx;
 
 use crate::transport::addresses::{FilterError, NothingMatches};
-use crate::transport::carrier::Carrier;
+use crate::transport::link::Carrier;
 use std::fmt;
 use std::io;
 pub use table::Transports;

@@ -39,7 +39,6 @@
 //!
 //! Messages: one request for a whole batch; one report for each start and each exit, many of them in one system call.
 
-mod channel;
 mod directories;
 pub mod forker;
 pub mod leaving;
@@ -50,19 +49,21 @@ mod protocol;
 mod serve;
 mod staged;
 
-use channel::{Flushed, Inbox, Outbox};
+use crate::remedy::spawn_error;
 pub use directories::clear;
 use forker::ENTER_MAX;
 use leaving::{LEAVE_MAX, Leaving};
 pub use protocol::{
-    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind,
-    cpus_of_ranks, is_server,
+    Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
 };
+use protocol::{Flushed, Inbox, Outbox};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wireup_os::process::PidNamespace;
+use wireup_os::process::{PidNamespace, start_ticks};
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket;
 use wireup_proto::io::KernelSession;
+use wireup_wire::peer::{SpawnError, SpawnStep};
 
 const _: () =
     assert!(serve::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
@@ -81,6 +82,15 @@ pub struct Keeper {
     gone: bool,
     /// Whether the keeper had an interpreter with imported modules for later jobs when it was renewed.
     keeps_importer: bool,
+    /// Whether this job's ranks are forked from an interpreter with imported modules that is kept for later jobs.
+    imports: bool,
+    /// The reactor's token of the socket, and the events that the reactor watches for; `None`: no reactor does.
+    watched: Option<(u64, Interest)>,
+    /// The error that the keeper reported before it ended; `None`: it was killed, or reported nothing.
+    problem: Option<SpawnError>,
+    /// Start time of the keeper (clock ticks), once a watched keeper has ended or was given up: processes that it
+    /// leaves behind were started later.
+    lost: Option<u64>,
     /// Directories that the keeper was asked to remove at its end; if the keeper is killed before that, the agent
     /// removes them.
     directories: Vec<Vec<u8>>,
@@ -132,6 +142,10 @@ impl Keeper {
             kernel_session: None,
             gone: false,
             keeps_importer: false,
+            imports: false,
+            watched: None,
+            problem: None,
+            lost: None,
             directories: Vec::new(),
         })
     }
@@ -174,8 +188,8 @@ impl Keeper {
         self.namespace != Namespace::Shared
     }
 
-    /// The keeper's socket. Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call
-    /// [`Keeper::flush`].
+    /// The keeper's socket. Readable: call [`Keeper::take_events`], or [`Keeper::receive`] if no reactor watches it.
+    /// Writable, after an incomplete flush: call [`Keeper::send`] or [`Keeper::flush`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -204,7 +218,37 @@ impl Keeper {
         self.keeps_importer
     }
 
-    /// Queues a request; [`Keeper::flush`] sends it.
+    /// Whether the keeper probably has, or is about to have, an interpreter with imported modules for later jobs.
+    pub fn may_keep_importer(&self) -> bool {
+        self.imports || self.keeps_importer
+    }
+
+    /// Makes the reactor report events of the keeper's socket with this token.
+    pub fn watch(&mut self, token: u64, reactor: &Reactor) -> io::Result<()> {
+        let interest = match self.watched {
+            None => {
+                reactor.add(&self.socket, token, Interest::READABLE)?;
+                Interest::READABLE
+            }
+            Some((_, interest)) => {
+                reactor.modify(&self.socket, token, interest)?;
+                interest
+            }
+        };
+        self.watched = Some((token, interest));
+        Ok(())
+    }
+
+    /// Writes the queued requests, and removes the socket from the reactor; the keeper goes on running.
+    pub fn unwatched(mut self, reactor: &Reactor) -> Keeper {
+        self.send(reactor);
+        if self.watched.take().is_some() && self.lost.is_none() {
+            let _ = reactor.remove(&self.socket);
+        }
+        self
+    }
+
+    /// Queues a request; [`Keeper::send`] or [`Keeper::flush`] sends it.
     pub fn request(&mut self, request: &Request) {
         debug_assert!(
             self.kernel_session.is_some() || !matches!(request, Request::Spawn(_)),
@@ -213,6 +257,7 @@ impl Keeper {
         match request {
             Request::RemoveAtEnd { directory } => self.directories.push(directory.clone()),
             Request::DropImporter => self.keeps_importer = false,
+            Request::Spawn(batch) => self.imports |= batch.preload.as_ref().is_some_and(|preload| preload.keep),
             _ => {}
         }
         self.outbox.push(request, Vec::new());
@@ -227,12 +272,76 @@ impl Keeper {
         }
     }
 
+    /// Writes the queued requests to a watched keeper; the reactor is called only when the events to watch for change.
+    /// An error is ignored here: a keeper that has ended is noticed by the end of file on its socket.
+    pub fn send(&mut self, reactor: &Reactor) {
+        let is_blocked = self.watched.is_some_and(|(_, interest)| interest == Interest::BOTH);
+        if self.lost.is_some() || (self.outbox.is_empty() && !is_blocked) {
+            return;
+        }
+        let all_out = self.flush().unwrap_or(true);
+        if is_blocked == all_out
+            && let Some((token, interest)) = &mut self.watched
+        {
+            *interest = if all_out { Interest::READABLE } else { Interest::BOTH };
+            let _ = reactor.modify(&self.socket, *token, *interest);
+        }
+    }
+
     /// Writes requests without blocking. `Ok(false)`: call again when the socket is writable.
     ///
     /// # Errors
     /// The keeper's end of the socket is closed; [`Keeper::receive`] returns the keeper's last messages.
     pub fn flush(&mut self) -> io::Result<bool> {
         Ok(self.outbox.flush(&self.socket)? == Flushed::All)
+    }
+
+    /// Appends the events that a watched keeper has sent. Returns `false` once, when the keeper has ended.
+    pub fn take_events(&mut self, events: &mut Vec<KeeperEvent>, reactor: &Reactor) -> bool {
+        let received = self.receive(events);
+        let failures = events.extract_if(.., |event| matches!(event, KeeperEvent::Failed { .. }));
+        for failure in failures {
+            if let KeeperEvent::Failed { problem } = failure {
+                self.problem = Some(problem);
+            }
+        }
+        match received {
+            Ok(Alive::Yes) => true,
+            Ok(Alive::Gone) => !self.on_lost(reactor),
+            // This process ran out of descriptors: some that the keeper sent are lost, with the events that they belong
+            // to.
+            Err(error) => {
+                let problem = spawn_error(SpawnStep::Fork, "cannot receive the descriptors of its processes", &error);
+                !self.give_up(problem, reactor)
+            }
+        }
+    }
+
+    /// Makes the keeper kill its processes and exit, which ends the job. `false`: the keeper has ended already.
+    pub fn give_up(&mut self, problem: SpawnError, reactor: &Reactor) -> bool {
+        self.problem.get_or_insert(problem);
+        // The keeper then kills all of its processes and exits.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.on_lost(reactor)
+    }
+
+    fn on_lost(&mut self, reactor: &Reactor) -> bool {
+        let is_new = self.lost.is_none();
+        if is_new {
+            self.lost = Some(start_ticks(self.pid).unwrap_or(0));
+            let _ = reactor.remove(&self.socket);
+        }
+        is_new
+    }
+
+    /// The error that the keeper reported before it ended; `None`: it was killed, or reported nothing.
+    pub fn take_problem(&mut self) -> Option<SpawnError> {
+        self.problem.take()
+    }
+
+    /// Start time of the keeper (clock ticks), if it has died or was given up; `None`: it can be used.
+    pub fn lost(&self) -> Option<u64> {
+        self.lost
     }
 
     /// Appends the events that the keeper has sent, without blocking.
@@ -246,18 +355,13 @@ impl Keeper {
                 *fds = ProcessFds::join(*present, &mut self.inbox.fds);
             }
             if let KeeperEvent::Renewed { keeps_importer } = event {
-                self.keeps_importer = keeps_importer;
+                (self.keeps_importer, self.imports) = (keeps_importer, false);
                 self.directories.clear();
             }
             events.push(event);
         }
         self.gone = !open;
         Ok(if open { Alive::Yes } else { Alive::Gone })
-    }
-
-    /// Closes the socket for both directions: the keeper then kills all of its processes and exits.
-    pub fn shut_down(&self) {
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Makes the keeper kill all of its processes and exit, and waits for its exit for a limited time: a process that

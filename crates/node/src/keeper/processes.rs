@@ -10,10 +10,9 @@
 mod preloading;
 mod waiting;
 
-use super::channel::Outbox;
 use super::prefetch::Prefetching;
 use super::preload::Report;
-use super::protocol::{Batch, IMPORTER_SLOT, KeeperEvent, ProcessFds, is_server};
+use super::protocol::{Batch, IMPORTER_SLOT, KeeperEvent, Outbox, ProcessFds, is_server};
 use super::staged::Redirected;
 use crate::remedy;
 use preloading::{Kept, Preloading, Requested};

@@ -1,19 +1,24 @@
-//! The requests of an agent to its keeper, and the keeper's events.
+//! The conversation between an agent and its keeper: requests, events, and how both travel over a Unix stream socket,
+//! without blocking.
 //!
-//! The keeper is forked from the agent, so both ends of the encoding always have the same version. A [`KeeperEvent`]
-//! carries descriptors, which are sent along with the bytes (see `channel`).
+//! The keeper is forked from the agent, so both ends of the encoding always have the same version. A message is its
+//! length (u32, little-endian) and its body in `postcard`. Descriptors are sent with the first byte of the chunk that
+//! contains their message, so they have arrived when the message is complete; each message contains the number of its
+//! descriptors. Many messages share a chunk: a thousand exits cost a few system calls.
 
-use crate::binding;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
-use wireup_os::bind::{CpuSet, Machine};
+use std::os::fd::{AsFd, OwnedFd};
+use wireup_os::socket;
 pub use wireup_proto::io::Program;
-use wireup_proto::io::{ExitStatus, KernelSession, RankPlan, SpawnPlan};
-use wireup_wire::job::{Binding, Limit, Preload, RankStdout, Staged, StdinTarget};
+use wireup_proto::io::{ExitStatus, KernelSession};
+use wireup_wire::job::{Limit, Preload, Staged};
 use wireup_wire::peer::SpawnError;
 
+/// Size of a chunk (bytes) above which it takes no further message.
+const CHUNK_BYTES: usize = 64 << 10;
+const LENGTH_BYTES: usize = 4;
 /// The slot of the PMIx server process. `STANDBY_SLOT`: the slot of a server that is started before its job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
 pub const STANDBY_SLOT: u32 = SERVER_SLOT - 1;
@@ -219,54 +224,131 @@ impl ProcessFds {
     }
 }
 
-impl Batch {
-    /// The batch of a plan; a slot is a local rank.
+/// Messages that wait to be written to the socket.
+#[derive(Default)]
+pub(super) struct Outbox {
+    chunks: VecDeque<Chunk>,
+    fds: usize,
+}
+
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    written: usize,
+    fds: Vec<OwnedFd>,
+}
+
+/// The result of a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flushed {
+    All,
+    /// The socket is full: wait until it is writable.
+    Full,
+    /// The kernel's limit on this user's descriptors in flight is reached. No event reports room, so try again later.
+    Later,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The number of queued descriptors.
+    pub fn fds(&self) -> usize {
+        self.fds
+    }
+
+    /// # Panics
+    /// If there are more than [`socket::FDS_MAX`] descriptors.
+    pub fn push(&mut self, message: &impl Serialize, fds: Vec<OwnedFd>) {
+        let body = postcard::to_allocvec(message).expect("plain structs always encode");
+        self.fds += fds.len();
+        let full = |chunk: &Chunk| {
+            chunk.written > 0 || chunk.bytes.len() > CHUNK_BYTES || chunk.fds.len() + fds.len() > socket::FDS_MAX
+        };
+        if self.chunks.back().is_none_or(full) {
+            self.chunks.push_back(Chunk::default());
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            chunk.bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+            chunk.bytes.extend_from_slice(&body);
+            chunk.fds.extend(fds);
+        }
+    }
+
+    /// Writes as much as the socket takes.
     ///
     /// # Errors
-    /// The ranks should be bound to cores or sockets, but the machine does not report them.
-    pub fn from_plan(plan: &SpawnPlan) -> io::Result<Batch> {
-        let sets = binding::sets(&plan.binding, &Machine::this()?, plan.ranks.len())?;
-        let process = |(rank, set): (&RankPlan, &Option<CpuSet>)| Process {
-            program: rank.program,
-            env: rank.env.clone(),
-            cpus: set.as_ref().map(|set| set.words().to_vec()),
-            stdin: stdin(plan, rank),
-            stdout: match plan.stdio.stdout {
-                RankStdout::Pipe => OutKind::Pipe,
-                RankStdout::Pty => OutKind::Pty,
-            },
-            stderr: OutKind::Pipe,
-            shares_session: !plan.shares_machine,
-            pmi: plan.sockets.pmi,
-            listens: plan.sockets.listening,
-            pty: rank.pty,
-            ..Process::new(u32::from(rank.local.0))
-        };
-        Ok(Batch {
-            programs: plan.programs.clone(),
-            processes: plan.ranks.iter().zip(&sets).map(process).collect(),
-            umask: plan.umask,
-            limits: plan.limits.clone(),
-            staged: plan.files.staged.clone(),
-            prefetch: plan.files.prefetch.clone(),
-            preload: plan.preload.clone(),
-        })
+    /// The socket is closed at the other end.
+    pub fn flush(&mut self, socket: impl AsFd) -> io::Result<Flushed> {
+        while let Some(chunk) = self.chunks.front_mut() {
+            let fds: Vec<_> = chunk.fds.iter().map(AsFd::as_fd).collect();
+            match socket::send(&socket, &chunk.bytes[chunk.written..], &fds) {
+                Ok(bytes) => {
+                    self.fds -= chunk.fds.len();
+                    chunk.fds.clear();
+                    chunk.written += bytes;
+                    if chunk.written == chunk.bytes.len() {
+                        self.chunks.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Full),
+                Err(error) if error.raw_os_error() == Some(ETOOMANYREFS) => return Ok(Flushed::Later),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Flushed::All)
     }
 }
 
-/// The CPUs of each rank in the kernel's list format, `0-3,8`; `None`: not bound.
-pub fn cpus_of_ranks(binding: &Binding, ranks: usize) -> io::Result<Vec<Option<String>>> {
-    let sets = binding::sets(binding, &Machine::this()?, ranks)?;
-    Ok(sets.into_iter().map(|set| set.map(|set| set.to_string())).collect())
+const ETOOMANYREFS: i32 = rustix::io::Errno::TOOMANYREFS.raw_os_error();
+
+/// Bytes and descriptors that have been read from the socket and not yet taken as messages.
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    /// Position of the next message in `bytes`.
+    start: usize,
+    /// Descriptors that have arrived, in the order of their messages.
+    pub fds: VecDeque<OwnedFd>,
+    space: Box<[u8]>,
 }
 
-fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
-    match plan.stdio.stdin {
-        StdinTarget::All => StdinKind::Pipe,
-        StdinTarget::AllByMemory => StdinKind::Socket,
-        StdinTarget::One(one) if one == rank.rank && plan.stdio.stdin_inherit => StdinKind::Inherit,
-        StdinTarget::One(one) if one == rank.rank => StdinKind::Pipe,
-        StdinTarget::One(_) | StdinTarget::None => StdinKind::Null,
+impl Inbox {
+    pub fn new() -> Inbox {
+        Inbox { bytes: Vec::new(), start: 0, fds: VecDeque::new(), space: vec![0; CHUNK_BYTES].into() }
+    }
+
+    /// Reads what is available. `false`: the other end of the socket is closed, and nothing will follow.
+    ///
+    /// # Errors
+    /// Descriptors were lost (`EMFILE`); the channel must not be used any more.
+    pub fn fill(&mut self, socket: impl AsFd) -> io::Result<bool> {
+        loop {
+            match socket::receive(&socket, &mut self.space, &mut self.fds) {
+                Ok(0) => return Ok(false),
+                Ok(bytes) => self.bytes.extend_from_slice(&self.space[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The next complete message.
+    ///
+    /// # Panics
+    /// If a message cannot be decoded: the sender is a fork of this process, so that is a bug in wireup.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        let rest = &self.bytes[self.start..];
+        let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>().unwrap_or((&[0xff; LENGTH_BYTES], &[]));
+        let length = u32::from_le_bytes(*length) as usize;
+        if rest.len() < length {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+            return None;
+        }
+        self.start += LENGTH_BYTES + length;
+        Some(postcard::from_bytes(&rest[..length]).expect("the other side runs the same program"))
     }
 }
 
@@ -274,11 +356,7 @@ fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
-    use wireup_os::bind;
     use wireup_os::files::null;
-    use wireup_proto::io::{KernelSession, SocketPlan};
-    use wireup_wire::ids::{JobId, LocalRank, Rank};
-    use wireup_wire::job::{BindTo, Object, StdioOptions};
 
     #[test]
     fn process_descriptors_survive_split_and_join() {
@@ -290,72 +368,40 @@ mod tests {
         assert!(joined.stdin.is_none() && joined.stderr.is_none() && joined.pmi.is_none());
     }
 
-    fn plan(ranks: u16, to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
-        let rank = |local: u16| RankPlan {
-            rank: Rank(10 + u32::from(local)),
-            local: LocalRank(local),
-            program: 0,
-            env: vec![],
-            pty: None,
-        };
-        SpawnPlan {
-            job: JobId(1),
-            programs: vec![],
-            ranks: (0..ranks).map(rank).collect(),
-            binding: Binding { to, ..Binding::default() },
-            report_bindings: false,
-            shares_machine: false,
-            kernel_session: KernelSession::Own,
-            stdio: StdioOptions { stdin, stdin_inherit, ..StdioOptions::default() },
-            sockets: SocketPlan { pmi: true, listening: false },
-            framework: Default::default(),
-            gpus_per_rank: 0,
-            umask: 0o22,
-            limits: Vec::new(),
-            files: Default::default(),
-            preload: None,
+    #[test]
+    fn messages_cross_a_full_socket_with_their_descriptors() {
+        let (here, there) = socket::pair().unwrap();
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new());
+        assert_eq!(inbox.next::<(u32, Vec<u8>)>(), None);
+        let large = vec![7u8; 3 << 20];
+        outbox.push(&(1000u32, &large), vec![]);
+        for number in 0..1000u32 {
+            let fds = (0..number % 3).map(|_| null().unwrap()).collect();
+            outbox.push(&(number, vec![1u8; 10]), fds);
         }
-    }
-
-    #[test]
-    fn thread_binding_is_round_robin_and_even_binding_needs_two_cores_for_each_rank() {
-        let cpus = bind::allowed().unwrap().len() as u16;
-        let batch = Batch::from_plan(&plan(
-            2 * cpus,
-            BindTo::To { object: Object::Thread, count: 1 },
-            StdinTarget::None,
-            false,
-        ))
-        .unwrap();
-        let sets: Vec<CpuSet> =
-            batch.processes.iter().map(|process| CpuSet::from_words(process.cpus.clone().unwrap())).collect();
-        assert!(sets.iter().all(|set| set.len() == 1));
-        assert_eq!(sets[0], sets[usize::from(cpus)]);
-        let even = |ranks| Batch::from_plan(&plan(ranks, BindTo::Even, StdinTarget::None, false)).unwrap();
-        assert!(even(cpus + 1).processes.iter().all(|process| process.cpus.is_none()));
-        assert!(even(1).processes[0].cpus.is_none());
-        assert!(even(2).processes.iter().all(|process| process.cpus.is_none() == (cpus < 4)));
-    }
-
-    #[test]
-    fn ranks_share_a_session_unless_their_node_shares_the_machine() {
-        let alone = plan(2, BindTo::None, StdinTarget::None, false);
-        for shares_machine in [false, true] {
-            let batch = Batch::from_plan(&SpawnPlan { shares_machine, ..alone.clone() }).unwrap();
-            assert!(batch.processes.iter().all(|process| process.shares_session != shares_machine));
+        assert!(outbox.chunks.len() < 10);
+        assert_eq!(outbox.fds(), 999);
+        let mut fulls = 0;
+        let mut received = Vec::new();
+        loop {
+            let flushed = outbox.flush(&here).unwrap();
+            assert!(inbox.fill(&there).unwrap());
+            while let Some((number, bytes)) = inbox.next::<(u32, Vec<u8>)>() {
+                assert_eq!(bytes.len(), if number == 1000 { large.len() } else { 10 });
+                let fds = if number == 1000 { 0 } else { number % 3 };
+                assert_eq!(inbox.fds.drain(..fds as usize).count() as u32, fds);
+                received.push(number);
+            }
+            match flushed {
+                Flushed::All => break,
+                Flushed::Full | Flushed::Later => fulls += 1,
+            }
         }
-    }
-
-    #[test]
-    fn standard_input_goes_only_to_the_chosen_ranks() {
-        let kinds = |stdin, inherit| -> Vec<StdinKind> {
-            let batch = Batch::from_plan(&plan(2, BindTo::None, stdin, inherit)).unwrap();
-            batch.processes.into_iter().map(|process| process.stdin).collect()
-        };
-        use StdinKind::{Inherit, Null, Pipe};
-        assert_eq!(kinds(StdinTarget::None, false), [Null, Null]);
-        assert_eq!(kinds(StdinTarget::All, false), [Pipe, Pipe]);
-        assert_eq!(kinds(StdinTarget::One(Rank(11)), false), [Null, Pipe]);
-        assert_eq!(kinds(StdinTarget::One(Rank(10)), true), [Inherit, Null]);
+        assert!(fulls > 1);
+        assert!(received.into_iter().eq([1000].into_iter().chain(0..1000)));
+        assert_eq!((outbox.fds(), inbox.fds.len()), (0, 0));
+        // Dropping `here` might not close the socket: another test may have forked with a copy of it.
+        rustix::net::shutdown(&here, rustix::net::Shutdown::Write).unwrap();
+        assert!(!inbox.fill(&there).unwrap());
     }
 }

@@ -14,10 +14,9 @@
 //! each of them ends its own processes and removes directories that no other process knows. The sweep gives these
 //! agents and keepers a moment to do so.
 
-use super::channel::{AgentSocket, Outbox, report_failure};
 use super::directories::Directories;
 use super::processes::{Processes, settle_descriptors};
-use super::protocol::{Batch, KeeperEvent, Request};
+use super::protocol::{Batch, Flushed, Inbox, KeeperEvent, Outbox, Request};
 use super::staged::{self, View};
 use crate::remedy::spawn_error;
 use rustix::process::Signal;
@@ -29,7 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::files;
 use wireup_os::process::{self, Isolated, PidNamespace, SignalFd, kill_descendants};
@@ -48,6 +47,18 @@ const PATIENCE_MAX: Duration = Duration::from_millis(32);
 /// with their agents: within milliseconds, unless an agent is stopped, and then no process of the stopped agent's job
 /// is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
+/// Number of queued descriptors at which they are sent without waiting for more. It corresponds to about a dozen
+/// processes.
+const FREIGHT: usize = 48;
+/// Number of unsent descriptors at which no further process is started until the agent has received some.
+const FREIGHT_MAX: usize = 128;
+/// Time for which a report waits for further reports, to be sent together with them, while processes remain to be
+/// started (ns).
+const REPORT_NS: u64 = 4_000_000;
+/// Longest wait of a failing keeper for room in the socket for its last report. Its agent reads at once unless stopped.
+const REPORT_MAX: Duration = Duration::from_secs(1);
+/// Pause between two attempts to send the report of a failure.
+const REPORT_PAUSE: Duration = Duration::from_millis(1);
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 const IMPORTER: u64 = 2;
@@ -143,7 +154,7 @@ impl Serve {
         let watch = cannot("watch its descriptors (epoll_ctl)");
         reactor.add(&signals, CHILDREN, Interest::READABLE).map_err(&watch)?;
         Ok(Serve {
-            agent: AgentSocket::new(socket, AGENT, &reactor).map_err(&watch)?,
+            agent: AgentSocket::new(socket, &reactor).map_err(&watch)?,
             processes: Processes::new(null).map_err(cannot("set up the creation of processes"))?,
             reactor,
             signals,
@@ -401,6 +412,98 @@ impl Serve {
     }
 }
 
+/// The keeper's end of the socket to its agent: requests come in, reports go out.
+struct AgentSocket {
+    socket: Rc<OwnedFd>,
+    inbox: Inbox,
+    /// Reports that wait to be sent.
+    outbox: Outbox,
+    /// Whether the reactor watches the socket for room.
+    watches_room: bool,
+    flushed_ns: u64,
+}
+
+impl AgentSocket {
+    fn new(socket: Rc<OwnedFd>, reactor: &Reactor) -> io::Result<AgentSocket> {
+        reactor.add(&*socket, AGENT, Interest::READABLE)?;
+        let (inbox, outbox) = (Inbox::new(), Outbox::default());
+        Ok(AgentSocket { socket, inbox, outbox, watches_room: false, flushed_ns: 0 })
+    }
+
+    /// Reads the requests that have arrived; `false`: no further requests will arrive.
+    fn receive(&mut self) -> bool {
+        self.inbox.fill(&self.socket).unwrap_or(false)
+    }
+
+    /// The next request; for [`Request::Sockets`] also the sockets that came with it.
+    fn next(&mut self) -> Option<(Request, Vec<OwnedFd>)> {
+        let request = self.inbox.next::<Request>()?;
+        let count = if let Request::Sockets { count } = request { count as usize } else { 0 };
+        let sockets = self.inbox.fds.drain(..count.min(self.inbox.fds.len())).collect();
+        Some((request, sockets))
+    }
+
+    /// Stops watching the socket, because the agent has ended.
+    fn on_gone(&mut self, reactor: &Reactor) {
+        let _ = reactor.remove(&self.socket);
+    }
+
+    /// Drops all reports, because the agent has ended. They may hold the agent's end of a process's socket, and that
+    /// process exits only when the end is closed.
+    fn drop_reports(&mut self) {
+        self.outbox = Outbox::default();
+    }
+
+    fn push(&mut self, report: &KeeperEvent) {
+        self.outbox.push(report, Vec::new());
+    }
+
+    /// Whether the agent has to receive descriptors before more processes are started.
+    fn is_loaded(&self) -> bool {
+        self.outbox.fds() >= FREIGHT_MAX
+    }
+
+    /// Whether queued reports must be sent again after a pause, because the reactor does not watch for room in the
+    /// socket.
+    fn waits_without_event(&self) -> bool {
+        !(self.outbox.is_empty() || self.watches_room)
+    }
+
+    /// Sends the queued reports, unless more reports are expected soon. `false`: the agent has just ended.
+    fn report(&mut self, more_follow: bool, reactor: &Reactor) -> io::Result<bool> {
+        let now = monotonic_ns();
+        let more = more_follow && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;
+        if self.outbox.is_empty() || more {
+            return Ok(true);
+        }
+        self.flushed_ns = now;
+        let Ok(flushed) = self.outbox.flush(&self.socket) else { return Ok(false) };
+        let full = flushed == Flushed::Full;
+        if full != self.watches_room {
+            let interest = if full { Interest::BOTH } else { Interest::READABLE };
+            reactor.modify(&self.socket, AGENT, interest)?;
+            self.watches_room = full;
+        }
+        Ok(true)
+    }
+
+    /// Reports that the keeper fails.
+    fn report_failure(self, problem: SpawnError) -> SpawnError {
+        report_failure(self.outbox, &self.socket, problem)
+    }
+}
+
+/// Sends the reports in `outbox`, then a report that the keeper fails. If the error cannot be sent, the agent notices
+/// only that the keeper has exited.
+fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> SpawnError {
+    outbox.push(&KeeperEvent::Failed { problem: problem.clone() }, Vec::new());
+    let until = Instant::now() + REPORT_MAX;
+    while outbox.flush(socket).is_ok_and(|flushed| flushed != Flushed::All) && Instant::now() < until {
+        thread::sleep(REPORT_PAUSE);
+    }
+    problem
+}
+
 fn enter_kernel_session(session: KernelSession) {
     if session == KernelSession::Agents && process::new_group().is_ok() {
         return;
@@ -478,4 +581,32 @@ impl Sweep {
 /// The executable of a process: its device and inode.
 fn program(process: &str) -> Option<(u64, u64)> {
     fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_os::files::null;
+    use wireup_os::socket;
+
+    #[test]
+    fn reports_wait_for_others_unless_there_is_much_to_send_or_nothing_follows() {
+        let (agent, keeper) = socket::pair().unwrap();
+        let reactor = Reactor::new().unwrap();
+        let mut keeper = AgentSocket::new(Rc::new(keeper), &reactor).unwrap();
+        let reports = |inbox: &mut Inbox| {
+            assert!(inbox.fill(&agent).unwrap());
+            std::iter::from_fn(|| inbox.next::<KeeperEvent>()).count()
+        };
+        let inbox = &mut Inbox::new();
+        for (fds, more_follow, expected) in [(0, true, 0), (0, false, 2), (FREIGHT, true, 1)] {
+            keeper.outbox.push(&KeeperEvent::Swept, (0..fds).map(|_| null().unwrap()).collect());
+            keeper.flushed_ns = monotonic_ns();
+            assert!(keeper.report(more_follow, &reactor).unwrap());
+            assert_eq!(reports(inbox), expected);
+        }
+        keeper.outbox.push(&KeeperEvent::Swept, vec![null().unwrap()]);
+        keeper.drop_reports();
+        assert!(keeper.outbox.is_empty() && keeper.outbox.fds() == 0);
+    }
 }

@@ -1,38 +1,47 @@
-//! The launcher's main loop: its root agent's events, signals, standard input and output.
+//! The launcher's main loop: its root agent, its signals, standard input and output.
 
-use super::root::Root;
-use super::stdin::{Program, Stdin, Talking};
+use super::stdin::Stdin;
+use super::terminal::{RawTerminal, Signals, prepare_terminal};
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
 use super::{Reach, RunConfig, RunError, RunOutcome, ShowStarting, Stamps, Starting};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
 use crate::hosts;
+use crate::keeper::forker;
+use crate::session::Attached;
+use crate::transport::link::{Link, Received};
 use bytes::Bytes;
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{SignalFd, deliver, is_ignored};
-use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::exit_code::READER_GONE;
-use wireup_proto::io::Stream;
+use wireup_proto::io::{Input, Peer, Stream};
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
-use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, Origin};
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Origin};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended};
-use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use wireup_wire::session::NodeState;
+use wireup_wire::signal::{SIGCONT, SIGTSTP, SIGWINCH};
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
 const STDOUT_TOKEN: Token = Token::Launcher(2);
 const STDERR_TOKEN: Token = Token::Launcher(3);
 const STOP_TOKEN: Token = Token::Launcher(4);
+/// The session's socket.
+const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
+/// Most bytes per read from the session's socket. Chosen: the capacity of a pipe; touching the pages of a larger buffer
+/// would cost a short job more than the reads cost a long one.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Number of descriptors that an agent needs per rank; `FILES_BESIDES`: number of its other descriptors.
 const FILES_PER_RANK: u64 = 4;
@@ -239,7 +248,7 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    fn write(&mut self, stream: Stream, from: Option<(Origin, Next)>, bytes: Bytes) {
+    fn write(&mut self, stream: Stream, from: Option<(Origin, wireup_proto::Next)>, bytes: Bytes) {
         let is_taken = match (&mut self.talking, &from) {
             (Some(talking), Some((Origin { job: None, rank }, _))) => talking.take_output(stream, *rank, &bytes),
             _ => false,
@@ -433,69 +442,271 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal. Does nothing
-/// if no rank gets a pseudo-terminal or the user has no terminal.
-fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
-    let pty = job.options.stdio.pty.as_mut()?;
-    let stdin = rustix::stdio::stdin();
-    if let Ok((rows, columns)) = wireup_os::pty::size(stdin) {
-        (pty.rows, pty.columns) = (rows, columns);
-    }
-    let saved = SavedTerminal::save(stdin).ok()?;
-    saved.remember();
-    saved.set_raw(stdin).ok()?;
-    Some(RawTerminal(saved))
+/// The launcher's root agent: either inside this process, with frames passed in memory, or in a standing session,
+/// through a socket.
+enum Root {
+    Within(Box<Within>),
+    Session(Box<Session>),
 }
 
-/// The user's terminal in raw mode; dropping it restores the modes.
-struct RawTerminal(SavedTerminal);
-
-impl RawTerminal {
-    fn set_raw(&self) {
-        // Failure means that the terminal is gone, which does not matter.
-        let _ = self.0.set_raw(rustix::stdio::stdin());
-    }
-
-    fn restore(&self) {
-        let _ = self.0.restore(rustix::stdio::stdin());
-    }
+/// The root agent of a one-shot run.
+struct Within {
+    agent: AgentDriver,
+    up: bool,
 }
 
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        self.restore();
+/// The link to the root of a standing session.
+struct Session {
+    link: Link,
+    reactor: Reactor,
+    interest: Interest,
+    buffer: Box<[u8]>,
+    received: Vec<Bytes>,
+    end: End,
+}
+
+enum End {
+    NotYet,
+    /// The link has ended for this reason, which is reported after everything that was received before the end.
+    Closed(String),
+    Reported,
+}
+
+impl Root {
+    fn within(agent: AgentDriver) -> Root {
+        Root::Within(Box::new(Within { agent, up: false }))
     }
-}
 
-/// Signals that the launcher passes on to the job as soon as it reads them.
-const PASSED_ON: [i32; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGWINCH];
-
-pub struct Signals {
-    passed_on: SignalFd,
-    /// Readable while a `SIGTSTP` is pending. The descriptor is never read, because the kernel discards a pending
-    /// `SIGTSTP` when a `SIGCONT` follows: so the order of the two signals is preserved.
-    stop: SignalFd,
-}
-
-impl Signals {
-    /// Blocks the signals and watches for them. Signals that this process ignores, as under `nohup`, are still ignored
-    /// and not watched: once blocked, even an ignored signal would be delivered to a signal descriptor.
-    pub fn new(reactor: &Reactor, passed_on: Token, stop: Token) -> Result<Signals, RunError> {
-        let watch = |signals: &[i32], token: Token| {
-            let heeded: Vec<i32> = signals.iter().copied().filter(|&signal| !is_ignored(signal)).collect();
-            let signals = SignalFd::new(&heeded)?;
-            reactor.add(&signals, token.pack(), Interest::READABLE)?;
-            Ok(signals)
+    fn session(session: Attached) -> io::Result<Root> {
+        let mut link = session.into_link()?;
+        let reactor = Reactor::new()?;
+        link.carrier.watch(SOCKET_TOKEN.pack(), Interest::READABLE, &reactor)?;
+        let received = match link.receive_early() {
+            Received::Bytes(bytes) => vec![bytes],
+            Received::Nothing | Received::Up(_) => Vec::new(),
         };
-        let failed = |error| RunError::System { what: "making a signal descriptor", error };
-        let watch = |signals: &[i32], token| watch(signals, token).map_err(failed);
-        Ok(Signals { passed_on: watch(&PASSED_ON, passed_on)?, stop: watch(&[SIGTSTP], stop)? })
+        let buffer = vec![0; READ_BYTES_MAX].into();
+        let interest = Interest::READABLE;
+        Ok(Root::Session(Box::new(Session { link, reactor, interest, buffer, received, end: End::NotYet })))
     }
 
-    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has discarded it. Returns after a `SIGCONT`;
-    /// `false`: this process did not stop, since the kernel does not stop a process group that no shell could continue.
-    pub fn stop(&self) -> bool {
-        deliver(SIGTSTP);
-        self.passed_on.is_pending(SIGCONT)
+    /// Reports to a root agent in this process that the launcher is linked to it and can receive frames.
+    fn on_launcher_ready(&mut self) {
+        if let Root::Within(within) = self {
+            within.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });
+            within.up = true;
+        }
+    }
+
+    fn reactor(&self) -> &Reactor {
+        match self {
+            Root::Within(within) => within.agent.reactor(),
+            Root::Session(session) => &session.reactor,
+        }
+    }
+
+    /// The nodes of a one-shot run; empty for a standing session, whose nodes are already running.
+    fn nodes(&self) -> &[NodeState] {
+        match self {
+            Root::Within(within) => within.agent.nodes(),
+            Root::Session(_) => &[],
+        }
+    }
+
+    fn deadline_ns(&mut self) -> Option<u64> {
+        match self {
+            Root::Within(within) => within.agent.deadline_ns(),
+            Root::Session(_) => None,
+        }
+    }
+
+    /// Waits for events, at most until `until_ns`; the caller handles them.
+    fn wait(&mut self, until_ns: Option<u64>) -> io::Result<Vec<Event>> {
+        match self {
+            Root::Within(within) => within.agent.wait(until_ns),
+            Root::Session(session) => {
+                let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
+                Ok(session.reactor.wait(timeout)?.to_vec())
+            }
+        }
+    }
+
+    fn on_event(&mut self, token: Token, event: Event) {
+        match self {
+            Root::Within(within) => within.agent.on_event(token, event),
+            Root::Session(session) => session.on_event(),
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Root::Within(within) = self {
+            within.agent.on_tick();
+        }
+    }
+
+    /// Does all work that is possible without waiting.
+    fn settle(&mut self) {
+        match self {
+            Root::Within(within) => within.agent.settle(),
+            Root::Session(session) => session.flush(),
+        }
+    }
+
+    /// Prepares for further threads in this process: keepers are then forked by the forker.
+    fn before_threads(&self) {
+        if let Root::Within(_) = self {
+            // If this fails, no keeper can be forked for jobs that ranks spawn from now on; such a job then reports the
+            // reason.
+            let _ = forker::before_threads();
+        }
+    }
+
+    /// Takes the bytes received for the launcher, in order.
+    fn take_bytes(&mut self) -> Vec<Bytes> {
+        match self {
+            Root::Within(within) => {
+                let frames = within.agent.take_for_launcher();
+                frames.into_iter().flat_map(|frame| [Bytes::copy_from_slice(&frame.header()), frame.payload]).collect()
+            }
+            Root::Session(session) => std::mem::take(&mut session.received),
+        }
+    }
+
+    /// The reason why the root agent has ended; returned only once.
+    fn take_end(&mut self) -> Option<String> {
+        match self {
+            Root::Within(within) if within.agent.has_left() => {
+                std::mem::take(&mut within.up).then(|| "the root agent has exited".to_owned())
+            }
+            Root::Within(_) => None,
+            Root::Session(session) => match std::mem::replace(&mut session.end, End::Reported) {
+                End::Closed(problem) => Some(problem),
+                other => {
+                    session.end = other;
+                    None
+                }
+            },
+        }
+    }
+
+    fn send(&mut self, frame: Frame) {
+        match self {
+            Root::Within(within) if within.up => {
+                for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
+                    within.agent.handle(Input::LinkBytes { link: IN_MEMORY, bytes });
+                }
+            }
+            Root::Within(_) => {}
+            Root::Session(session) => session.link.send(frame),
+        }
+    }
+
+    /// Ends the root agent if it is in this process.
+    fn end(self) {
+        if let Root::Within(within) = self {
+            within.agent.end();
+        }
+    }
+}
+
+impl Session {
+    fn on_event(&mut self) {
+        match self.link.receive(&mut self.buffer) {
+            Ok(Received::Bytes(bytes)) => self.received.push(bytes),
+            Ok(Received::Nothing | Received::Up(_)) => {}
+            Err(error) => {
+                self.link.carrier.unwatch(&self.reactor);
+                self.end = End::Closed(format!("the connection to the session is lost: {error}"));
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if !matches!(self.end, End::NotYet) {
+            return;
+        }
+        // A write error is ignored: the next read reports the problem, after the last data received.
+        let all_out = self.link.flush().unwrap_or(true);
+        let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
+        if std::mem::replace(&mut self.interest, interest) != interest {
+            let _ = self.link.carrier.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
+        }
+    }
+}
+
+/// Code that produces the ranks' standard input, the same for all ranks, and consumes their output.
+pub trait Program {
+    /// The next input, at most `bytes_max` bytes. After `Next::Waits`, `input` is called again when a rank has written
+    /// something.
+    fn input(&mut self, bytes_max: usize) -> Next;
+    /// Handles what a rank has written to its standard output.
+    fn output(&mut self, rank: Rank, bytes: &[u8]);
+    /// Handles what a rank has written to its standard error. `false`: the program did not use the bytes, so they are
+    /// written to the standard error of this process.
+    fn errors(&mut self, _rank: Rank, _bytes: &[u8]) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    Bytes(Bytes),
+    /// There is no further input until a rank has written something.
+    Waits,
+    End,
+}
+
+/// A program, and the number of input bytes that the job can take.
+struct Talking<'p> {
+    program: &'p mut dyn Program,
+    bytes_max: usize,
+    waits: bool,
+}
+
+impl<'p> Talking<'p> {
+    fn new(program: &'p mut dyn Program) -> Talking<'p> {
+        Talking { program, bytes_max: 0, waits: false }
+    }
+
+    /// Sets the number of bytes that the job can take; 0: the job takes no bytes for now.
+    fn want(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Whether [`Talking::take`] can return input.
+    fn is_ready(&self) -> bool {
+        self.bytes_max > 0 && !self.waits
+    }
+
+    /// The next input of the job; empty: the input has ended.
+    fn take(&mut self) -> Option<Bytes> {
+        if !self.is_ready() {
+            return None;
+        }
+        let next = self.program.input(self.bytes_max);
+        match next {
+            Next::Bytes(bytes) => {
+                self.bytes_max = 0;
+                Some(bytes)
+            }
+            Next::Waits => {
+                self.waits = true;
+                None
+            }
+            Next::End => {
+                self.bytes_max = 0;
+                Some(Bytes::new())
+            }
+        }
+    }
+
+    /// Passes on what a rank has written to one of its streams. `false`: the program did not use the bytes.
+    fn take_output(&mut self, stream: Stream, rank: Rank, bytes: &[u8]) -> bool {
+        if stream == Stream::Err {
+            return self.program.errors(rank, bytes);
+        }
+        self.waits = false;
+        self.program.output(rank, bytes);
+        true
     }
 }

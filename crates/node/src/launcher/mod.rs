@@ -1,18 +1,17 @@
 //! The launcher's driver: runs a job whose root agent is in this process or belongs to a standing session.
 
 mod driver;
-mod root;
 mod stdin;
+mod terminal;
 mod writer;
 
 use crate::remedy::Advised;
 use crate::session::Attached;
 use crate::session::spool::Spool;
-pub use driver::{run, run_with};
+pub use driver::{Next, Program, run, run_with};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-pub use stdin::{Next, Program};
 use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};

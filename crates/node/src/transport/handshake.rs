@@ -12,7 +12,7 @@
 //! Without `confirm` a recorded hello could be replayed. The first byte is the cipher, which the dialling side chooses
 //! by the instructions of its processor; both sides must use the same cipher. Each message is a 2-byte little-endian
 //! length followed by that many bytes. After the handshake come frames: plain, or encrypted with the keys of the
-//! handshake (`super::sealed`). Messages of an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
+//! handshake (`super::link`). Messages of an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
 //!
 //! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if these differ:
 //! an address may lead to an agent of the same session that is not the intended one.

@@ -1,18 +1,32 @@
-//! One link on any carrier: its handshake, then frames, queued by class.
+//! One link: its handshake, then frames, queued by class and encrypted, on any carrier of bytes.
 //!
 //! A frame of which a part has been sent is completed first; then a frame of the lowest non-empty class goes next, so a
 //! fence or an abort waits for at most one stdio chunk. All frames that are ready are sent at once. On an encrypted
 //! link, frames that have begun are encrypted before they are written, at most as many bytes at once as one write
 //! takes.
+//!
+//! Encrypted bytes are Noise transport messages, with a separate counter for each direction. A message is a 2-byte
+//! little-endian length followed by that many bytes: up to [`PLAIN_LEN_MAX`] bytes of frames, encrypted, and a tag of
+//! 16 bytes. Messages need not begin or end where frames do. Each direction numbers its messages, which makes the
+//! nonces unique: from 0 (from 1 if the handshake's confirmation used 0), at most 2^64 - 1 messages. The key of a
+//! direction is replaced (Noise: rekey) after every [`MESSAGES_PER_KEY`] messages. A message that was omitted,
+//! repeated, changed or reordered fails to decrypt, which ends the link.
+//!
+//! A carrier carries the bytes: a connected socket (TCP between machines, a Unix socket on this one), or two UCX
+//! endpoints. It keeps bytes in order and loses none, or fails. It never blocks, and knows neither secrets nor frames.
 
-use super::carrier::{Came, Carrier, Socket};
 use super::handshake::{Handshake, HandshakeError, Progress, Seal};
-use super::sealed::{SealError, Sealed};
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
+use rustix::buffer::spare_capacity;
+use rustix::io::retry_on_intr;
+use snow::TransportState;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::socket::{self, Unacknowledged};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 use wireup_wire::peer::{Hello, Problem, ProblemKind};
@@ -114,7 +128,7 @@ impl Link {
 
     /// Whether `flush` has something to do.
     pub fn wants_to_write(&self) -> bool {
-        let sealing = self.sealed.as_ref().is_some_and(Sealed::has_pieces);
+        let sealing = self.sealed.as_ref().is_some_and(|sealed| !sealed.pieces.is_empty());
         !self.begun.is_empty() || (self.is_open() && (sealing || !self.waiting.is_empty()))
     }
 
@@ -171,10 +185,10 @@ impl Link {
             self.waiting.move_next_group(&mut self.begun);
             return Ok(());
         };
-        if !sealed.has_pieces() {
-            self.waiting.move_next_group(sealed.pieces());
+        if sealed.pieces.is_empty() {
+            self.waiting.move_next_group(&mut sealed.pieces);
         }
-        if sealed.has_pieces() {
+        if !sealed.pieces.is_empty() {
             self.begun.push_back(sealed.seal(BEGUN_BYTES_MAX)?);
         }
         Ok(())
@@ -376,47 +390,395 @@ impl Waiting {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use wireup_wire::frame::{FrameKind, HEADER_LEN};
+/// The result of a read.
+pub enum Came<'b> {
+    /// Bytes that were read into the caller's buffer.
+    Read(&'b [u8]),
+    /// Bytes in a buffer that the carrier has allocated.
+    Whole(Bytes),
+    /// The peer has closed the link properly.
+    End,
+}
 
-    fn frame(class: Class, len: usize) -> Frame {
-        Frame { kind: FrameKind::Control, class, stream: 0, job: 1, arg: 0, payload: vec![class as u8; len].into() }
+impl Came<'_> {
+    /// The bytes that were read; empty at the end of the link.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Came::Read(bytes) => bytes,
+            Came::Whole(bytes) => bytes,
+            Came::End => &[],
+        }
     }
 
-    #[test]
-    fn small_frames_leave_together_ordered_by_class() {
-        let mut waiting = Waiting::default();
-        for (class, len) in [(Class::Stdio, 5), (Class::Exchange, 7), (Class::Control, 0), (Class::Stdio, 9_000)] {
-            waiting.push(frame(class, len));
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Came::Read(bytes) => Bytes::copy_from_slice(bytes),
+            Came::Whole(bytes) => bytes,
+            Came::End => Bytes::new(),
         }
-        assert_eq!(waiting.bytes(), 4 * HEADER_LEN + 9_012);
-        let mut joined = Vec::new();
-        assert_eq!(waiting.join_small(&mut joined), Next::More);
-        assert_eq!((joined.len(), joined[2 * HEADER_LEN]), (3 * HEADER_LEN + 12, Class::Exchange as u8));
-        let mut pieces = VecDeque::new();
-        waiting.move_next_group(&mut pieces);
-        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [HEADER_LEN, 9_000]);
-        assert!(waiting.is_empty() && waiting.bytes() == 0);
-        joined.clear();
-        assert_eq!((waiting.join_small(&mut joined), joined.len()), (Next::Nothing, 0));
-    }
-
-    #[test]
-    fn only_a_few_large_frames_begin_at_once() {
-        let mut waiting = Waiting::default();
-        for _ in 0..3 {
-            waiting.push(frame(Class::Stdio, 10));
-            waiting.push(frame(Class::Exchange, 200_000));
-        }
-        let mut begun = || {
-            let mut pieces = VecDeque::new();
-            waiting.move_next_group(&mut pieces);
-            pieces.iter().map(Bytes::len).collect::<Vec<_>>()
-        };
-        assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 200_000]);
-        assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 10]);
-        assert_eq!(begun(), [HEADER_LEN, 10]);
     }
 }
+
+pub trait Carrier {
+    /// Makes the reactor or the carrier's transport report events of the link with `token`. Called again when the
+    /// interest changes.
+    fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()>;
+
+    /// Stops events for the link.
+    fn unwatch(&mut self, reactor: &Reactor);
+
+    /// Handles an event: there may be room to write, or the attempt to connect has ended.
+    fn on_writable(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Sends as many of these bytes as possible; returns the number of bytes sent.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is no room now; an event follows when there is room. Other errors end the link.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Sends as many of these pieces as possible and removes the bytes that were sent.
+    fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()>;
+
+    /// Reads once.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing is available. Other errors end the link.
+    fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>>;
+
+    /// Whether `read` must be called again before waiting, because no event will report data that has already arrived.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Data, besides the terms, that both ends of the link know beforehand: the handshake proves that they agree on it.
+    fn binding(&self) -> &[u8] {
+        &[]
+    }
+
+    /// Notes that the peer has proved that it knows the secret.
+    fn on_proved(&mut self) {}
+
+    /// Makes the link fail if the peer sends no acknowledgement for the time `_patience`.
+    fn keep_alive(&mut self, _patience: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn is_kept_alive(&self) -> bool {
+        false
+    }
+
+    /// Whether the peer acknowledges the written bytes, if the carrier knows this.
+    fn silence(&self) -> Unacknowledged {
+        Unacknowledged::Nothing
+    }
+
+    /// The address at this end of the link, if this end has an address.
+    fn local_address(&self) -> Option<IpAddr> {
+        None
+    }
+}
+
+/// Most pieces in one `writev`. Chosen: above this the system call is a small part of the cost.
+const WRITE_PIECES_MAX: usize = 64;
+/// After a read of at least this many bytes, the next read uses a separately allocated buffer (chosen: a quarter of the
+/// caller's buffer).
+const LARGE: usize = 64 << 10;
+
+pub struct Socket {
+    fd: OwnedFd,
+    connecting: bool,
+    watched: bool,
+    /// Buffer for the next read, if the last read was large.
+    large: Option<Vec<u8>>,
+    /// Whether both ends are on this machine.
+    local: bool,
+}
+
+impl Socket {
+    /// A carrier for a socket that was dialled and is not connected yet.
+    pub fn dialled(fd: OwnedFd) -> Socket {
+        Socket { connecting: true, ..Socket::accepted(fd) }
+    }
+
+    /// A carrier for a socket that was accepted.
+    pub fn accepted(fd: OwnedFd) -> Socket {
+        Socket { fd, connecting: false, watched: false, large: None, local: false }
+    }
+
+    /// A carrier for a socket to a process on this machine.
+    pub fn local(fd: OwnedFd) -> Socket {
+        Socket { local: true, ..Socket::accepted(fd) }
+    }
+
+    fn check_connected(&self) -> io::Result<()> {
+        if self.connecting { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    }
+}
+
+impl Carrier for Socket {
+    fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
+        if self.watched {
+            return reactor.modify(&self.fd, token, interest);
+        }
+        reactor.add(&self.fd, token, interest)?;
+        self.watched = true;
+        Ok(())
+    }
+
+    fn unwatch(&mut self, reactor: &Reactor) {
+        if std::mem::take(&mut self.watched) {
+            let _ = reactor.remove(&self.fd);
+        }
+    }
+
+    fn on_writable(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.connecting) {
+            socket::dial_result(&self.fd)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check_connected()?;
+        Ok(retry_on_intr(|| rustix::io::write(&self.fd, bytes))?)
+    }
+
+    fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()> {
+        self.check_connected()?;
+        let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
+        let count = pieces.len().min(WRITE_PIECES_MAX);
+        for (slot, piece) in slices.iter_mut().zip(&*pieces) {
+            *slot = IoSlice::new(piece);
+        }
+        let written = retry_on_intr(|| rustix::io::writev(&self.fd, &slices[..count]))?;
+        advance(pieces, written);
+        Ok(())
+    }
+
+    fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
+        // After a large read, the next read uses a newly allocated buffer, which is passed on without a copy. A link on
+        // which nothing arrives keeps no such buffer.
+        let (length, own) = match self.large.take() {
+            Some(mut own) => (rustix::io::read(&self.fd, spare_capacity(&mut own)), own),
+            None => (rustix::io::read(&self.fd, &mut *buffer), Vec::new()),
+        };
+        let length = match length {
+            Ok(0) => return Ok(Came::End),
+            Ok(length) => length,
+            Err(rustix::io::Errno::INTR) => return Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => return Err(error.into()),
+        };
+        if length >= LARGE {
+            self.large = Some(Vec::with_capacity(buffer.len()));
+        }
+        match own.len() {
+            0 => Ok(Came::Read(&buffer[..length])),
+            LARGE.. => Ok(Came::Whole(own.into())),
+            _ => {
+                buffer[..length].copy_from_slice(&own);
+                Ok(Came::Read(&buffer[..length]))
+            }
+        }
+    }
+
+    fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
+        if self.local {
+            // No probes are needed: the kernel reports at once when a local peer has closed the socket.
+            return Ok(());
+        }
+        socket::keep_alive(&self.fd, patience)
+    }
+
+    #[cfg(test)]
+    fn is_kept_alive(&self) -> bool {
+        rustix::net::sockopt::socket_keepalive(&self.fd).unwrap()
+    }
+
+    fn silence(&self) -> Unacknowledged {
+        if self.local {
+            return Unacknowledged::Nothing;
+        }
+        // If the kernel does not report the state, the link is treated as acknowledged, so that it does not fail.
+        socket::silence(&self.fd).unwrap_or(Unacknowledged::Answered)
+    }
+
+    fn local_address(&self) -> Option<IpAddr> {
+        if self.local {
+            return None;
+        }
+        socket::local_address(&self.fd).ok().map(|address| address.ip())
+    }
+}
+
+fn advance(pieces: &mut VecDeque<Bytes>, mut written: usize) {
+    while let Some(piece) = pieces.front_mut() {
+        if piece.len() > written {
+            return piece.advance(written);
+        }
+        written -= piece.len();
+        pieces.pop_front();
+    }
+}
+
+/// Size of the length field before each message (bytes).
+const LENGTH_LEN: usize = 2;
+/// Size of the tag that ends each message (bytes).
+const TAG_LEN: usize = 16;
+/// Longest message: Noise's own bound.
+const MESSAGE_LEN_MAX: usize = 65_535;
+/// Most bytes of frames in one message.
+pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
+
+/// Number of messages with one key. Chosen: at most 64 GiB of frames, a hundredth of what the known bounds for AES-GCM
+/// allow (RFC 8446, 5.5).
+#[cfg(not(any(test, fuzzing)))]
+const MESSAGES_PER_KEY: u32 = 1 << 20;
+#[cfg(any(test, fuzzing))]
+const MESSAGES_PER_KEY: u32 = 3;
+
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SealError {
+    #[error("an encrypted message is damaged or was modified")]
+    Changed,
+    #[error("the link was cut within an encrypted message")]
+    Cut,
+    #[error("an encrypted link has reached its limit of messages")]
+    Exhausted,
+}
+
+/// The encryption state of both directions of one link.
+pub struct Sealed {
+    noise: Keys,
+    /// Pieces of frames that have begun and are not encrypted yet.
+    pub pieces: VecDeque<Bytes>,
+    /// The bytes received so far of an incomplete message.
+    partial: BytesMut,
+    /// A buffer for joining small pieces before they are encrypted.
+    joined: Vec<u8>,
+}
+
+impl Sealed {
+    pub fn new(noise: Box<TransportState>) -> Self {
+        let noise = Keys { noise, sealed: 0, opened: 0 };
+        Sealed { noise, pieces: VecDeque::new(), partial: BytesMut::new(), joined: Vec::new() }
+    }
+
+    /// Encrypts pieces in order, into as few messages as possible, until the messages have `limit` bytes or more.
+    ///
+    /// A piece that fills a message by itself is encrypted without a copy; only smaller pieces and remainders are
+    /// joined first.
+    ///
+    /// # Errors
+    /// The counter is exhausted: close the link.
+    pub fn seal(&mut self, limit: usize) -> Result<Bytes, SealError> {
+        let mut sealed = Vec::new();
+        self.joined.clear();
+        while let Some(mut piece) = self.pieces.pop_front() {
+            if self.joined.is_empty() && piece.len() >= PLAIN_LEN_MAX {
+                seal_one(&mut self.noise, &piece.split_to(PLAIN_LEN_MAX), &mut sealed)?;
+            } else {
+                let length = piece.len().min(PLAIN_LEN_MAX - self.joined.len());
+                self.joined.extend_from_slice(&piece.split_to(length));
+            }
+            if !piece.is_empty() {
+                self.pieces.push_front(piece);
+            }
+            if self.joined.len() == PLAIN_LEN_MAX {
+                seal_one(&mut self.noise, &self.joined, &mut sealed)?;
+                self.joined.clear();
+            }
+            if sealed.len() + self.joined.len() >= limit {
+                break;
+            }
+        }
+        if !self.joined.is_empty() {
+            seal_one(&mut self.noise, &self.joined, &mut sealed)?;
+        }
+        Ok(sealed.into())
+    }
+
+    /// Decrypts bytes received from the link, split anywhere; returns the frames' bytes in the messages that are now
+    /// complete.
+    ///
+    /// # Errors
+    /// A message cannot be decrypted: close the link.
+    pub fn open(&mut self, mut bytes: &[u8]) -> Result<Bytes, SealError> {
+        let mut plain = Vec::with_capacity(bytes.len());
+        while !bytes.is_empty() {
+            if self.partial.is_empty()
+                && let Some(length) = whole(bytes)
+            {
+                open_one(&mut self.noise, &bytes[LENGTH_LEN..length], &mut plain)?;
+                bytes = &bytes[length..];
+                continue;
+            }
+            let wanted = match self.partial.first_chunk() {
+                Some(length) => LENGTH_LEN + usize::from(u16::from_le_bytes(*length)),
+                None => LENGTH_LEN,
+            };
+            let length = bytes.len().min(wanted - self.partial.len());
+            self.partial.extend_from_slice(&bytes[..length]);
+            bytes = &bytes[length..];
+            if whole(&self.partial).is_some() {
+                open_one(&mut self.noise, &self.partial[LENGTH_LEN..], &mut plain)?;
+                self.partial.clear();
+            }
+        }
+        Ok(plain.into())
+    }
+
+    /// Checks that the peer may close the link now: a peer may not close the link within a message.
+    ///
+    /// # Errors
+    /// The link ends within a message.
+    pub fn end(&self) -> Result<(), SealError> {
+        if self.partial.is_empty() { Ok(()) } else { Err(SealError::Cut) }
+    }
+}
+
+/// The keys of both directions, and the number of messages for which each key has been used.
+struct Keys {
+    noise: Box<TransportState>,
+    sealed: u32,
+    opened: u32,
+}
+
+/// The length of the message at the beginning of these bytes, if it is complete.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let length = LENGTH_LEN + usize::from(u16::from_le_bytes(*bytes.first_chunk()?));
+    (bytes.len() >= length).then_some(length)
+}
+
+fn seal_one(keys: &mut Keys, plain: &[u8], sealed: &mut Vec<u8>) -> Result<(), SealError> {
+    let begin = sealed.len();
+    let length = plain.len() + TAG_LEN;
+    sealed.extend_from_slice(&(length as u16).to_le_bytes());
+    sealed.resize(begin + LENGTH_LEN + length, 0);
+    let written =
+        keys.noise.write_message(plain, &mut sealed[begin + LENGTH_LEN..]).map_err(|_| SealError::Exhausted)?;
+    assert_eq!(written, length, "a tag is 16 bytes long");
+    keys.sealed += 1;
+    if keys.sealed == MESSAGES_PER_KEY {
+        keys.noise.rekey_outgoing();
+        keys.sealed = 0;
+    }
+    Ok(())
+}
+
+fn open_one(keys: &mut Keys, message: &[u8], plain: &mut Vec<u8>) -> Result<(), SealError> {
+    let begin = plain.len();
+    plain.resize(begin + message.len().checked_sub(TAG_LEN).ok_or(SealError::Changed)?, 0);
+    keys.noise.read_message(message, &mut plain[begin..]).map_err(|_| SealError::Changed)?;
+    keys.opened += 1;
+    if keys.opened == MESSAGES_PER_KEY {
+        keys.noise.rekey_incoming();
+        keys.opened = 0;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

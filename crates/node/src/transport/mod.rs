@@ -1,8 +1,6 @@
 //! Links between agents: a Noise handshake before any other byte is parsed, then frames, over any carrier of bytes.
 
 pub mod addresses;
-pub mod carrier;
 pub mod handshake;
 pub mod link;
 pub mod listener;
-pub mod sealed;

@@ -19,15 +19,14 @@
 //! child empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
 //! spawner stays on one thread, whose end triggers the children's parent-death signal.
 
-mod child;
 mod find;
-mod pool;
 mod program;
 mod raw;
+mod spawner;
 
 pub use find::{FindError, candidates, check_directory, find_program, is_program};
-pub use pool::{Executed, Spawner};
 pub use program::{Limits, Program};
+pub use spawner::{Executed, Spawner};
 
 use crate::bind::CpuSet;
 use std::os::fd::BorrowedFd;

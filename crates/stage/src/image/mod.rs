@@ -15,7 +15,6 @@
 //! number is its place in units of 32 bytes. The index of a packed file names no packs: it numbers the blocks of the
 //! image and of all packs consecutively. Layout: Linux, `fs/erofs/erofs_fs.h`.
 
-pub(crate) mod mounted;
 #[cfg(test)]
 mod tests;
 

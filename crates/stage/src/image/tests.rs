@@ -1,6 +1,7 @@
 //! Sets in a store, above all images that the kernel has mounted, compared with the folders that they were made of.
 
 use super::*;
+use crate::mounts::owner;
 use crate::set::{Digest, Entry, Set};
 use crate::store::{Form, Store};
 use crate::testing::{forms, home, look, noise, set_of, stage};
@@ -167,7 +168,7 @@ fn a_file_may_be_longer_than_4_gib() {
     // The locations are set here, because sending the contents would take a minute.
     let places =
         [0, far / BLOCK, 0].map(|block| ContentLocation { pack: 0, block: block as u32, clusters: Vec::new() });
-    let image = image(&set, |index| places.get(index), &[len], mounted::owner()).unwrap();
+    let image = image(&set, |index| places.get(index), &[len], owner()).unwrap();
     std::thread::scope(|scope| {
         let looks = scope.spawn(|| {
             crate::view::own_mounts(false).unwrap();

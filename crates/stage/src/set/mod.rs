@@ -2,29 +2,40 @@
 //!
 //! A set consists of its manifest, in which the entries lie in order, so that a set is made and read without an
 //! allocation for each entry. The name of a set is the digest of its manifest: equal files make the same set, and a
-//! changed file makes another set.
+//! changed file makes another set. To make one, the files and folders at some paths are walked through; files whose
+//! digests are not known from earlier runs are read, several at once.
 
 mod entry;
 mod kept;
 mod listing;
-mod walk;
 
 pub use entry::{Digest, ENTRIES_MAX, Entry, EntryKind, MANIFEST_LEN_MAX};
 pub use kept::list_with;
 pub use listing::{Listing, Listings, Seen, list};
-pub use walk::open_file;
 
+use crate::digests::{Digests, DigestsOf};
+use crate::known::Identity;
+use listing::THREADS;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, lstat, openat, readlink};
+use rustix::io::Errno;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{self, AtomicUsize};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use thiserror::Error;
 
 /// Length of a piece in which files are read, in bytes.
 pub const PIECE_LEN: usize = 256 << 10;
+/// Number of files that a thread claims at once.
+const FILES: usize = 32;
+/// Most attempts to read a file that changes while it is read (chosen).
+const READS_MAX: u32 = 3;
+
 /// Whether this is a `libwireup-staged`, of any version, which shows staged files to processes without mounts.
 pub fn is_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libwireup-staged.so.0"))
@@ -267,141 +278,195 @@ fn is_plain_from(path: &[u8], shared: usize) -> bool {
     path[known..].strip_prefix(b"/").is_some_and(|rest| rest.split(|byte| *byte == b'/').all(is_plain))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::digests::Digests;
-    use crate::testing::folder_with;
-    use proptest::prelude::*;
-    use std::ffi::OsStr;
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    fn entry<'a>(path: &'a str, kind: EntryKind<'a>) -> Entry<'a> {
-        Entry { path: path.as_bytes(), mode: 0o755, modified: (1, 2), kind }
+impl Set {
+    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of
+    /// folders are left out; of programs with the set-user-ID or set-group-ID bit there are only the names.
+    ///
+    /// # Errors
+    /// A root cannot be read, is itself privileged, or changes.
+    pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
+        Set::collect_with(roots, &Listings::new(), &Digests::default())
     }
 
-    #[test]
-    fn a_folder_is_collected_with_all_that_is_in_it() {
-        let folder = folder_with([("a/file", &b"content"[..])]);
-        let at = |name: &str| folder.path().join(name);
-        fs::write(folder.path().join(OsStr::from_bytes(b"not \xff UTF-8")), b"").unwrap();
-        symlink("a/file", at("link")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
-        let set = Set::collect([folder.path()]).unwrap();
-        let kinds: Vec<_> = set.entries().map(|entry| entry.path().strip_prefix(folder.path()).unwrap()).collect();
-        let names = ["", "a", "a/file", "link"].map(Path::new);
-        assert_eq!(kinds[..4], names);
-        assert_eq!(kinds.len(), 5);
-        assert_eq!(set.find(&at("link")).unwrap().kind, EntryKind::Link(b"a/file"));
-        let digest = *blake3::hash(b"content").as_bytes();
-        assert_eq!(set.find(&at("a/file")).unwrap().kind, EntryKind::File { len: 7, digest });
-        assert_eq!(Set::from_manifest(set.manifest().to_vec()).unwrap(), set);
-        assert!(matches!(Set::collect([&*at("pipe")]), Err(Problem::Special(_))));
-    }
-
-    #[test]
-    fn a_set_has_another_name_when_a_file_has_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("file");
-        let name = |content: &[u8]| {
-            fs::write(&file, content).unwrap();
-            Set::collect([&*file]).unwrap().digest()
-        };
-        assert_ne!(name(b"one"), name(b"two"));
-        let set = Set::collect([&*file]).unwrap();
-        assert_eq!(set.digest(), Set::collect([&*file]).unwrap().digest());
-    }
-
-    #[test]
-    fn what_has_changed_since_digests_were_kept_is_noticed() {
-        let names = ["single", "tree/a/one", "tree/a/two", "tree/a.b", "tree/z"];
-        let folder = folder_with(names.map(|name| (name, name.as_bytes())));
-        let (tree, digests) = (folder.path().join("tree"), Digests::in_folder(folder.path().join("kept")));
-        let collect =
-            || Set::collect_with([&*tree, &*folder.path().join("single")], &Listings::new(), &digests).unwrap();
-        let fresh = || Set::collect([&*tree, &*folder.path().join("single")]).unwrap();
-        // Digests of files that have just changed are not cached, so the test waits.
-        std::thread::sleep(std::time::Duration::from_millis(3_000));
-        assert_eq!((collect(), collect().digest()), (fresh(), fresh().digest()));
-        let kept = || fs::read_dir(folder.path().join("kept")).unwrap().count();
-        assert_eq!(kept(), 2);
-        let changes: [&dyn Fn(); 5] = [
-            &|| fs::write(tree.join("a/one"), "TREE/A/ONE").unwrap(),
-            &|| fs::write(tree.join("a/new"), "new").unwrap(),
-            &|| fs::remove_file(tree.join("a.b")).unwrap(),
-            &|| fs::rename(tree.join("z"), tree.join("y")).unwrap(),
-            &|| fs::write(folder.path().join("single"), "SINGLE").unwrap(),
-        ];
-        for change in changes {
-            let before = collect();
-            change();
-            assert_eq!(collect(), fresh());
-            assert_ne!(collect().digest(), before.digest());
-        }
-        assert_eq!(kept(), 2);
-    }
-
-    #[test]
-    fn privileged_programs_and_relative_names_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("file");
-        fs::write(&file, b"").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
-        assert!(matches!(Set::collect([&*file]), Err(Problem::Privileged(_))));
-        assert!(matches!(Set::collect([Path::new("here")]), Err(Problem::Relative(_))));
-        assert!(matches!(Set::collect([Path::new("/no/such/file")]), Err(Problem::Io { .. })));
-    }
-
-    #[test]
-    fn manifests_that_lead_out_of_the_tree_are_refused() {
-        let refused = |entries: Vec<Entry>| {
-            let mut manifest = Vec::new();
-            entries.iter().for_each(|entry| entry.encode(&mut manifest));
-            Set::from_manifest(manifest).is_err()
-        };
-        assert!(!refused(vec![entry("/a", EntryKind::Folder), entry("/a/b", EntryKind::Folder)]));
-        for path in ["", "a", "/", "//a", "/a/", "/a/..", "/a/./b", "/a\0b"] {
-            assert!(refused(vec![entry(path, EntryKind::Folder)]), "{path:?}");
-        }
-        assert!(refused(vec![entry("/b", EntryKind::Folder), entry("/a", EntryKind::Folder)]));
-        assert!(refused(vec![entry("/a", EntryKind::Folder), entry("/a", EntryKind::Folder)]));
-        assert!(refused(vec![entry("/a", EntryKind::Link(b"/etc")), entry("/a/b", EntryKind::Folder)]));
-        assert!(refused(vec![Entry { mode: 0o4755, ..entry("/a", EntryKind::Folder) }]));
-    }
-
-    proptest! {
-        #[test]
-        fn paths_are_ordered_as_the_library_orders_them(one in "(/[a.!-]{1,3}){1,4}", other in "(/[a.!-]{1,3}){1,4}") {
-            let is_plain = |path: &str| path.split('/').all(|part| part != "." && part != "..");
-            prop_assume!(is_plain(&one) && is_plain(&other));
-            for before in ["", "/a folder with a long name"] {
-                let [one, other] = [&one, &other].map(|path| format!("{before}{path}"));
-                prop_assert_eq!(order(one.as_bytes(), other.as_bytes()), Path::new(&one).cmp(Path::new(&other)));
+    /// Makes the set that [`Set::collect`] makes, but reads neither folders whose contents are in `listings` nor files
+    /// whose digests are in `digests`.
+    pub fn collect_with<'a>(
+        roots: impl IntoIterator<Item = &'a Path>,
+        listings: &Listings,
+        digests: &Digests,
+    ) -> Result<Set, Problem> {
+        let (mut set, mut of_files) = (Set::default(), digests.of_files());
+        for root in roots {
+            if !root.is_absolute() {
+                return Err(Problem::Relative(root.to_owned()));
             }
+            walk(root, listings, digests, &mut of_files, &mut set)?;
         }
-
-        /// The beginning that a path shares with the path before it is not compared again.
-        #[test]
-        fn names_that_lead_elsewhere_are_refused_behind_any_other(
-            paths in proptest::collection::vec("(/[ab.\\x00/]{0,3}){0,4}", 1..4)
-        ) {
-            let is_plain = |path: &String| {
-                let part = |part: &str| !["", ".", ".."].contains(&part) && !part.contains('\0');
-                path.strip_prefix('/').is_some_and(|inside| inside.split('/').all(part))
-            };
-            let is_sorted = paths.is_sorted_by(|one, other| Path::new(one) < Path::new(other));
-            let is_fine = is_sorted && paths.iter().all(is_plain);
-            let mut manifest = Vec::new();
-            paths.iter().for_each(|path| entry(path, EntryKind::Folder).encode(&mut manifest));
-            prop_assert_eq!(Set::from_manifest(manifest).is_ok(), is_fine);
-        }
-
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(set) = Set::from_manifest(bytes) {
-                prop_assert_eq!(Set::from_manifest(set.manifest().to_vec()).unwrap(), set);
-            }
-        }
+        of_files.keep();
+        set.sort()?;
+        Ok(set)
     }
 }
+
+/// Adds all that is at `root`; a folder may have been listed.
+fn walk(
+    root: &Path,
+    listings: &Listings,
+    digests: &Digests,
+    of_files: &mut DigestsOf,
+    set: &mut Set,
+) -> Result<(), Problem> {
+    let stat = lstat(root).map_err(|error| io_problem(root, error))?;
+    let mut adding = Adding { root, set, unknown: Vec::new() };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {
+            let mut of_folder = digests.of_folder(root);
+            match listings.get(root) {
+                Some(listing) => adding.add_all(listing, &mut of_folder)?,
+                None => adding.add_all(&list(root), &mut of_folder)?,
+            }
+            of_folder.keep();
+            Ok(())
+        }
+        FileType::RegularFile if is_privileged(stat.st_mode) => Err(Problem::Privileged(root.to_owned())),
+        FileType::Symlink | FileType::RegularFile => {
+            adding.add(root, &Seen::new(&stat), of_files)?;
+            adding.add_unknown(of_files)
+        }
+        _ => Err(Problem::Special(root.to_owned())),
+    }
+}
+
+struct Adding<'a> {
+    root: &'a Path,
+    set: &'a mut Set,
+    /// Files whose digests are not known.
+    unknown: Vec<PathBuf>,
+}
+
+impl Adding<'_> {
+    fn add_all(&mut self, listing: &Listing, digests: &mut DigestsOf) -> Result<(), Problem> {
+        if let Some((path, error)) = listing.problems.first() {
+            return Err(io_problem(path, *error));
+        }
+        if listing.len() > ENTRIES_MAX {
+            return Err(Problem::TooMany);
+        }
+        listing.each(|path, seen| self.add(path, seen, digests).map(|()| true))?;
+        self.add_unknown(digests)
+    }
+
+    fn add(&mut self, path: &Path, seen: &Seen, digests: &mut DigestsOf) -> Result<(), Problem> {
+        let target;
+        let kind = match seen.kind() {
+            FileType::Directory => EntryKind::Folder,
+            FileType::Symlink => match readlink(path, Vec::new()) {
+                Ok(found) => {
+                    target = found;
+                    EntryKind::Link(target.as_bytes())
+                }
+                Err(Errno::NOENT) if path != self.root => return Ok(()),
+                Err(error) => return Err(io_problem(path, error)),
+            },
+            FileType::RegularFile if is_privileged(seen.mode) => EntryKind::Original,
+            FileType::RegularFile => match digests.find(&seen.identity) {
+                Some(digest) => EntryKind::File { len: seen.identity.len(), digest },
+                None => {
+                    self.unknown.push(path.to_owned());
+                    return Ok(());
+                }
+            },
+            _ => return Ok(()),
+        };
+        self.set.push(entry(path, seen.mode, &seen.identity, kind))
+    }
+
+    fn add_unknown(&mut self, digests: &mut DigestsOf) -> Result<(), Problem> {
+        for (path, read) in read_all(&self.unknown) {
+            match read {
+                Ok((stat, digest)) => {
+                    let identity = Identity::of(&stat);
+                    let kind = EntryKind::File { len: identity.len(), digest };
+                    self.set.push(entry(path, stat.st_mode, &identity, kind))?;
+                    digests.add(identity, &digest);
+                }
+                Err(Problem::Io { error, .. }) if path != self.root && error.kind() == io::ErrorKind::NotFound => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_privileged(mode: u32) -> bool {
+    mode & 0o6000 != 0
+}
+
+fn entry<'a>(path: &'a Path, mode: u32, identity: &Identity, kind: EntryKind<'a>) -> Entry<'a> {
+    // The permission bits and the time of a link do not matter; the permission bits and the time of an unstaged file
+    // are taken from the original.
+    let (mode, modified) = match kind {
+        EntryKind::Link(_) | EntryKind::Original => (0, (0, 0)),
+        _ => (mode & 0o1777, identity.modified()),
+    };
+    Entry { path: path.as_os_str().as_bytes(), mode, modified, kind }
+}
+
+/// The state and the digest of a file that was read.
+type ReadFile = Result<(Stat, Digest), Problem>;
+
+/// Reads files for their digests, in no order.
+fn read_all(paths: &[PathBuf]) -> Vec<(&Path, ReadFile)> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(paths.len())));
+    let run = || {
+        while let Some(some) = paths.chunks(FILES).nth(next.fetch_add(1, atomic::Ordering::Relaxed)) {
+            let read: Vec<_> = some.iter().map(|path| (&**path, read(path))).collect();
+            done.lock().unwrap_or_else(PoisonError::into_inner).extend(read);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..THREADS.min(paths.len().div_ceil(FILES)) {
+            scope.spawn(run);
+        }
+        run();
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads a file for its digest, again if the file has changed meanwhile.
+fn read(path: &Path) -> ReadFile {
+    let wrong = |error: io::Error| Problem::Io { path: path.to_owned(), error };
+    for _ in 0..READS_MAX {
+        let mut file = open_file(path).map_err(wrong)?;
+        let before = fstat(&file).map_err(|error| io_problem(path, error))?;
+        let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
+        let mut piece = vec![0; PIECE_LEN.min(before.st_size as usize + 1)];
+        loop {
+            let count = file.read(&mut piece).map_err(wrong)?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&piece[..count]);
+            len += count as u64;
+        }
+        let after = fstat(&file).map_err(|error| io_problem(path, error))?;
+        if Identity::of(&before) == Identity::of(&after) && len == after.st_size as u64 {
+            return Ok((after, *hasher.finalize().as_bytes()));
+        }
+    }
+    Err(Problem::Changes(path.to_owned()))
+}
+
+/// # Errors
+/// The file cannot be opened, or has become a symbolic link.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
+}
+
+fn io_problem(path: &Path, error: Errno) -> Problem {
+    Problem::Io { path: path.to_owned(), error: error.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,10 +25,11 @@ pub(crate) mod packs;
 pub(crate) mod placeholders;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tree;
 mod without_mounts;
 
-use crate::image::mounted::{Files, may_mount, owner};
 use crate::image::{ContentLocation, image};
+use crate::mounts::{Files, may_mount, owner};
 use crate::set::{Digest, Entry, EntryKind, Set};
 pub use placeholders::{Placeholders, Registry};
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};

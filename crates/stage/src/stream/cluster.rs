@@ -2,16 +2,13 @@
 //! image can hold it.
 
 use crate::set::{PIECE_LEN, Set};
-use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use lz4_flex::block::decompress_into;
 use std::ops::Range;
 
 /// Length of a cluster (bytes): the kernel decompresses a whole cluster to read one byte of it.
 pub(crate) const CLUSTER_LEN: usize = 64 << 10;
 /// Size of a block (bytes): stored clusters begin at multiples of it.
 pub(crate) const BLOCK: u64 = 4096;
-/// Longer contents are not packed (bytes; chosen): the image, which is written for each job, has eight bytes for each
-/// block of a packed file.
-const PACKED_LEN_MAX: u64 = 16 << 30;
 /// Most clusters in a piece, which may have many small files.
 pub(super) const CLUSTERS_MAX: usize = 1024;
 
@@ -76,34 +73,10 @@ pub(crate) fn unpack<'a>(len: usize, stored: &'a [u8], buffer: &'a mut Vec<u8>) 
     Some(buffer)
 }
 
-/// Packs clusters, where that saves a block.
-pub(super) struct Packer(Vec<u8>);
-
-impl Packer {
-    pub fn new() -> Packer {
-        Packer(vec![0; get_maximum_output_size(CLUSTER_LEN)])
-    }
-
-    /// The stored form of a cluster that belongs to a content of `len` bytes.
-    pub fn pack<'a>(&'a mut self, bytes: &'a [u8], len: u64) -> &'a [u8] {
-        if bytes.iter().all(|byte| *byte == 0) {
-            return &[];
-        }
-        // Packing cannot save a block: every cluster takes at least one.
-        if bytes.len() as u64 <= BLOCK || len > PACKED_LEN_MAX {
-            return bytes;
-        }
-        match compress_into(bytes, &mut self.0) {
-            Ok(len) if Stored::of(bytes.len(), &self.0[..len]) == Some(Stored::Packed) => &self.0[..len],
-            _ => bytes,
-        }
-    }
-}
-
 /// Contents one behind the other, cut into pieces of clusters. Both ends cut contents in the same way, so that the
 /// receiver knows the clusters of a piece whose bytes were damaged.
 #[derive(Default)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// The number of each content, and its length in bytes.
     contents: Vec<(u32, u64)>,
     /// The index in `contents` of the content with the next cluster, whose first byte is at `offset`.
@@ -158,6 +131,7 @@ impl Cut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::send::{PACKED_LEN_MAX, Packer};
     use crate::testing::noise;
     use proptest::prelude::*;
 

@@ -15,33 +15,29 @@
 //! bytes, with its place: a damaged piece is noticed where it arrives, and the contents in it can be sent again.
 
 mod cluster;
-mod receiver;
-mod sender;
 #[cfg(test)]
 mod tests;
 
 pub use cluster::Cluster;
-pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Stored, blocks, unpack};
-pub use receiver::Receiver;
-pub use sender::Sender;
+pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Cut, Stored, blocks, unpack};
 
 use crate::set::{Digest, PIECE_LEN, Set};
 use std::io::{self, Read};
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
-const HEAD_LEN: usize = 5;
+pub(crate) const HEAD_LEN: usize = 5;
 const PIECE_HEAD_LEN: usize = 16;
-const BODY_LEN_MAX: usize = PIECE_HEAD_LEN + 4 * cluster::CLUSTERS_MAX + PIECE_LEN;
+pub(crate) const BODY_LEN_MAX: usize = PIECE_HEAD_LEN + 4 * cluster::CLUSTERS_MAX + PIECE_LEN;
 /// Most runs of content numbers in one announcement.
-const ROWS_MAX: usize = PIECE_LEN / 8;
+pub(crate) const ROWS_MAX: usize = PIECE_LEN / 8;
 
-const MANIFEST: u8 = 1;
-const CLUSTERS: u8 = 2;
-const END: u8 = 4;
-const MANIFEST_END: u8 = 5;
-const NAME: u8 = 6;
-const FOLLOWING: u8 = 7;
+pub(crate) const MANIFEST: u8 = 1;
+pub(crate) const CLUSTERS: u8 = 2;
+pub(crate) const END: u8 = 4;
+pub(crate) const MANIFEST_END: u8 = 5;
+pub(crate) const NAME: u8 = 6;
+pub(crate) const FOLLOWING: u8 = 7;
 
 /// A part of the stream, as the receiver gets it.
 #[derive(PartialEq, Eq, Debug)]
@@ -62,7 +58,7 @@ pub enum Piece<'a> {
 
 pub const MALFORMED: &str = "the stream of a staged set is malformed";
 
-fn framed(kind: u8, body: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn framed(kind: u8, body: &[&[u8]]) -> Vec<u8> {
     let len: usize = body.iter().map(|part| part.len()).sum();
     let mut out = Vec::with_capacity(HEAD_LEN + len);
     out.extend_from_slice(&(len as u32).to_le_bytes());
@@ -71,7 +67,7 @@ fn framed(kind: u8, body: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-fn check(offset: u64, bytes: &[u8]) -> [u8; 8] {
+pub(crate) fn check(offset: u64, bytes: &[u8]) -> [u8; 8] {
     XxHash3_64::oneshot_with_seed(offset, bytes).to_le_bytes()
 }
 

@@ -1,6 +1,8 @@
 //! Tests the pieces that a receiver gets from the stream of a folder: whole, cut into portions, and damaged.
 
 use super::*;
+use crate::receive::Receiver;
+use crate::send::Sender;
 use crate::set::Problem;
 use crate::testing::folder_with;
 use proptest::prelude::*;

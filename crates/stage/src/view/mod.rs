@@ -26,20 +26,18 @@
 
 mod bare;
 mod names;
-mod own_mounts;
 #[cfg(test)]
 mod tests;
 
+pub use crate::mounts::{MountError, own_mounts};
 pub use bare::{Bare, BareFolder};
 pub use names::{Way, ways};
-pub use own_mounts::{MountError, own_mounts};
 
 use crate::file_system::FileSystem;
-use crate::image::mounted::Files;
+use crate::mounts::{Files, Result, at};
 use crate::set::{Entry, EntryKind, Set};
 use crate::store::placeholders::{Placeholder, Placeholders, check_owners};
 use bare::Node;
-use own_mounts::{Result, at};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_remount, move_mount, open_tree};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,9 @@
 
 use std::io::{self, Read};
 use wireup_stage::answer::Answer;
+use wireup_stage::receive::Receiver;
 use wireup_stage::set::{Content, PIECE_LEN, Set};
-use wireup_stage::stream::{Buffered, Cluster, Input, Piece, Receiver};
+use wireup_stage::stream::{Buffered, Cluster, Input, Piece};
 
 /// The first byte gives the length of the parts in which the rest arrives; 0: at once.
 pub fn stream(input: &[u8]) {

@@ -1,7 +1,6 @@
 //! Real programs of this machine, and small ones that are built here, compared with what the loader itself prints.
 
-use super::collector::name_of;
-use super::need::{LeftOut, Need, NeedKind, Remark};
+use super::need::{Need, Remark};
 use super::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -420,4 +419,11 @@ fn what_extension_modules_need_from_outside_is_staged() {
     assert_eq!(why(&found, &folder.path("mpi/libmpi.so")), Some(("library of libmodule.so", NeedKind::File)));
     let leads = format!("a link in {} leads to it", lib.display());
     assert_eq!(why(&found, &folder.path("elsewhere.so")), Some((leads.as_str(), NeedKind::File)));
+}
+
+#[test]
+fn the_systems_folders_are_recognized() {
+    let system = |path: &str| is_system(Path::new(path));
+    assert!(system("/usr/bin/env") && system("/lib64/x") && system("/lib") && system("/etc/ld.so.cache"));
+    assert!(!system("/usr/local/bin/x") && !system("/opt/usr/x") && !system("/library/x") && !system("/"));
 }

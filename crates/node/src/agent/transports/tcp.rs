@@ -4,7 +4,7 @@ use super::{Candidate, ListenError, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;
 use crate::agent::token::Token;
 use crate::transport::addresses::{self, Filter, FilterError};
-use crate::transport::carrier::{Carrier, Socket};
+use crate::transport::link::{Carrier, Socket};
 use crate::transport::listener::{Accepted, Listener, Pause};
 use std::io;
 use std::net::{IpAddr, SocketAddr};

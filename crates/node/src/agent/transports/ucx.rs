@@ -29,8 +29,8 @@
 
 use super::{Candidate, Offer, Transport, Which};
 use crate::agent::token::Token;
-use crate::transport::carrier::{Came, Carrier};
 use crate::transport::handshake;
+use crate::transport::link::{Came, Carrier};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,8 +4,8 @@
 //! calls for each. So names are looked up relative to open folders, and a file gets its bits, its time and its second
 //! name (that of its content) while it is open.
 
+use super::{Result, Store, at, damaged, digest, object};
 use crate::set::{Digest, Entry, EntryKind, Set};
-use crate::store::{Result, Store, at, damaged, digest, object};
 use crate::stream::{CLUSTER_LEN, Cluster, Stored, unpack};
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, chmodat, fchmod, ftruncate, futimens, linkat, mkdirat, open, openat,
@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// The entries that have a content, by its number, and whether they are in the tree.
     users: Vec<Vec<usize>>,
     is_there: Vec<bool>,
