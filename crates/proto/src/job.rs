@@ -1,8 +1,8 @@
 //! One job as seen by one agent: its local ranks, the child agents that run other parts of it, and the parent in its
 //! tree.
 //!
-//! The agent passes an event to a [`Job`] ([`Job::act`]) by one of the `on_*` functions of [`JobParts`], which owns the
-//! parts of the job. Each event is handled by one part, which sends frames through [`Cx`] and returns what the other
+//! [`Jobs`] finds the job that an input of the agent is for, and passes the input to it by one of the `on_*` functions of
+//! [`JobParts`], which owns the parts of the job. Each event is handled by one part, which sends frames through [`Cx`] and returns what the other
 //! parts must do; the function that called the part then calls those, so that the whole flow of an event is on the
 //! stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until then the
 //! job does not count as ending.
@@ -38,18 +38,266 @@ use profile::Profile;
 use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
 use ranks::Exit;
 use stacks::Stacks;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::frame::{DownFrame, Frame, UpFrame};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::names::Down;
-use wireup_wire::peer::{Cause, Done, Ended, MissingAgent, Note, RankError, SpawnError};
+use wireup_wire::names::{Answer, Asker, Down};
+use wireup_wire::peer::{self, Cause, Done, Ended, MissingAgent, Note, PeerError, RankError, SpawnError};
 use wireup_wire::rank_address;
+use wireup_wire::relay;
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown, JobUp, ToLauncher};
+
+/// The jobs of one agent.
+///
+/// A job's frames travel along its own tree. In a session of one run that is the session's tree; in a standing session
+/// it is a tree of the job's nodes, so the frames may come from any agent.
+#[derive(Default)]
+pub struct Jobs {
+    /// Descriptions of all jobs here, and of a job that is about to start.
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
+    /// is due (`Session::look_around`).
+    pub have_changed: bool,
+    /// Requests of jobs that have handled an event, and jobs that have ended, in order; the session still has to handle
+    /// them.
+    pub due: VecDeque<Due>,
+    /// Answers that were sent to requests about names or other jobs, recorded for tests.
+    #[cfg(test)]
+    pub answered: Vec<(JobNode, Answer)>,
+}
+
+/// An action that the session must carry out after a job has handled an event.
+pub enum Due {
+    Request(FromJob),
+    /// The job has ended on this agent, and is to be forgotten.
+    Over(Box<Job>),
+}
+
+/// A node of a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct JobNode {
+    pub job: JobId,
+    pub agent: AgentId,
+}
+
+impl Deref for Jobs {
+    type Target = BTreeMap<JobId, Job>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.jobs
+    }
+}
+
+impl Jobs {
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        self.specs.remove(&id);
+        self.jobs.remove(&id)
+    }
+
+    pub fn ids(&self) -> Vec<JobId> {
+        self.jobs.keys().copied().collect()
+    }
+
+    /// The jobs for which `which` holds.
+    pub fn ids_where(&self, which: impl Fn(&Job) -> bool) -> Vec<JobId> {
+        self.iter().filter(|(_, job)| which(job)).map(|(id, _)| *id).collect()
+    }
+
+    /// The jobs of which a child runs a part.
+    pub fn of_child(&self, child: AgentId) -> Vec<JobId> {
+        self.ids_where(|job| job.has_child(child))
+    }
+
+    pub fn spec(&self, id: JobId) -> Option<&Arc<JobSpec>> {
+        self.specs.get(&id)
+    }
+
+    pub fn specs(&self) -> impl Iterator<Item = &Arc<JobSpec>> {
+        self.specs.values()
+    }
+
+    /// Records the description of a job that is about to start.
+    pub fn announce(&mut self, spec: Arc<JobSpec>) {
+        self.specs.insert(spec.job, spec);
+    }
+
+    /// Replaces each job description by the equal one that `share` returns, so that simulated agents share its memory.
+    pub fn share_specs(&mut self, mut share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
+        for (id, spec) in &mut self.specs {
+            *spec = share(spec);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.facts.spec = spec.clone();
+            }
+        }
+    }
+
+    pub fn insert(&mut self, id: JobId, job: Job) {
+        self.jobs.insert(id, job);
+    }
+
+    /// Number of entries in all tables, for the simulator's checkers.
+    pub fn size(&self) -> usize {
+        self.jobs.len() + self.specs.len()
+    }
+
+    /// Passes an event to a job, by one of the `on_*` functions of [`JobParts`]. Does nothing if the job is not on this
+    /// agent.
+    pub fn tell(&mut self, agent: &mut AgentCx, id: JobId, act: impl FnOnce(&mut JobParts, &mut Cx<'_>)) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let before = (job.is_ending(), job.is_forced());
+        if let Some(profile) = &mut job.common.profile {
+            profile.on_event(agent.now);
+        }
+        let mut cx = Cx::new(agent, &job.facts, &mut job.common, before.0);
+        act(&mut job.parts, &mut cx);
+        let is_over = job.parts.after_input(&mut cx);
+        self.have_changed |= is_over || before != (job.is_ending(), job.is_forced());
+        self.due.extend(agent.from_job.drain(..).map(Due::Request));
+        if is_over {
+            let job = self.remove(id).map(Box::new);
+            self.due.extend(job.map(Due::Over));
+        }
+    }
+
+    /// Passes an event to each of these jobs, by one of the `on_*` functions of [`JobParts`].
+    pub fn tell_each(&mut self, agent: &mut AgentCx, ids: Vec<JobId>, act: impl Fn(&mut JobParts, &mut Cx<'_>)) {
+        ids.into_iter().for_each(|id| self.tell(agent, id, &act));
+    }
+
+    /// At the root: sends an answer or an order to an agent of a job, about names or other jobs.
+    pub fn answer(&mut self, agent: &mut AgentCx, at: JobNode, asker: Asker, answer: Answer) {
+        #[cfg(test)]
+        self.answered.push((at, answer.clone()));
+        self.tell(agent, at.job, |job, cx| job.on_answer(cx, at.agent, Down { asker, answer }));
+    }
+
+    /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher. Frames from other agents, and
+    /// for jobs that are not here, are too late and ignored.
+    ///
+    /// # Errors
+    /// The frame travels in the other direction of the job's tree.
+    pub fn on_frame(&mut self, agent: &mut AgentCx, from: Option<AgentId>, frame: Frame) -> Result<(), PeerError> {
+        let id = JobId(frame.job);
+        let Some(side) = self.side(id, from) else { return Ok(()) };
+        match (side, frame.kind) {
+            (Some(child), FrameKind::Up(kind)) => {
+                self.tell(agent, id, |job, cx| job.on_frame_up(cx, child, kind, frame));
+            }
+            (None, FrameKind::Down(kind)) if !agent.links.is_root() || kind.may_come_from_launcher() => {
+                self.tell(agent, id, |job, cx| job.on_frame_down(cx, kind, frame));
+            }
+            _ => return Err(PeerError::Misdirected),
+        }
+        Ok(())
+    }
+
+    /// Handles a message from a job's parent in its tree, or (`None`) from the launcher.
+    ///
+    /// # Errors
+    /// A child has sent the message, or a launcher has sent one that launchers must not send.
+    pub fn on_control_down(
+        &mut self,
+        agent: &mut AgentCx,
+        from: Option<AgentId>,
+        id: JobId,
+        message: JobDown,
+    ) -> Result<(), PeerError> {
+        match self.side(id, from) {
+            None => {}
+            Some(None) if !agent.links.is_root() || message.may_come_from_launcher() => {
+                self.tell(agent, id, |job, cx| job.on_control_down(cx, message));
+            }
+            Some(_) => return Err(PeerError::Misdirected),
+        }
+        Ok(())
+    }
+
+    /// Handles a message from a job's child in its tree.
+    ///
+    /// # Errors
+    /// The parent or the launcher has sent it.
+    pub fn on_control_up(
+        &mut self,
+        agent: &mut AgentCx,
+        from: Option<AgentId>,
+        id: JobId,
+        mut message: JobUp,
+    ) -> Result<(), PeerError> {
+        let Some(side) = self.side(id, from) else { return Ok(()) };
+        let from = side.ok_or(PeerError::Misdirected)?;
+        if let JobUp::Missing(missing) = &mut message {
+            missing.retain(|missing| agent.links.routes.tree.subtree_contains(from, missing.agent));
+        }
+        self.tell(agent, id, |job, cx| job.on_control_up(cx, from, message));
+        Ok(())
+    }
+
+    /// Another agent has sent a message for a job that no correct agent sends: the job fails.
+    pub fn blame(&mut self, agent: &mut AgentCx, from: AgentId, job: JobId, error: PeerError) {
+        self.tell(agent, job, |_, cx| {
+            let sender = cx.facts.node_of(from).map(|node| cx.facts.name_of(node));
+            let sender = sender.unwrap_or_else(|| format!("agent {from}"));
+            cx.fail_here(Cause::Pmi { problem: format!("{sender}: {error}") });
+        });
+    }
+
+    /// Handles a frame that another agent, anywhere in the tree, has sent for a job that is here.
+    ///
+    /// # Errors
+    /// The message is one that no correct agent sends.
+    pub fn deliver(&mut self, agent: &mut AgentCx, from: AgentId, frame: Frame) -> Result<(), PeerError> {
+        let id = JobId(frame.job);
+        match frame.kind {
+            FrameKind::Peer(PeerFrame::Modex) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell(agent, id, |job, cx| job.tell_pmix(cx, |pmix, cx| pmix.on_between(cx, from, message)));
+            }
+            FrameKind::Peer(PeerFrame::Addresses) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell(agent, id, |job, cx| job.service.pmi.on_addresses(cx, from, message));
+            }
+            FrameKind::Peer(PeerFrame::Relay) => {
+                let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
+                self.tell(agent, id, |job, cx| job.service.pmi.on_relayed(cx, from, message));
+            }
+            FrameKind::Peer(PeerFrame::Store) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell(agent, id, |job, cx| {
+                    if let Some(store) = &mut job.service.store {
+                        store.on_between(cx, from, message);
+                    }
+                });
+            }
+            FrameKind::Peer(PeerFrame::Direct) => self.tell(agent, id, |job, cx| {
+                job.serve(cx, |service, cx| service.on_direct(cx, from, frame));
+            }),
+            FrameKind::Control => match peer::decode(&frame.payload)? {
+                Control::JobDown(message) => return self.on_control_down(agent, Some(from), id, message),
+                Control::JobUp(message) => return self.on_control_up(agent, Some(from), id, message),
+                // Other control messages are exchanged only between neighbours in the session's tree.
+                _message => return Err(PeerError::Misdirected),
+            },
+            FrameKind::Up(_) | FrameKind::Down(_) => return self.on_frame(agent, Some(from), frame),
+            FrameKind::Routed | FrameKind::Pair => return Err(PeerError::Misdirected),
+        }
+        Ok(())
+    }
+
+    /// Finds out which neighbour in a job's tree has sent a frame. `Some(None)`: the parent or the launcher;
+    /// `Some(Some(_))`: this child; `None`: an agent that is no neighbour, or the job is not here.
+    fn side(&self, id: JobId, from: Option<AgentId>) -> Option<Option<AgentId>> {
+        let job = self.jobs.get(&id)?;
+        from.map_or(Some(None), |agent| job.side(agent))
+    }
+}
 
 /// A job on this agent: the interface for the agent's other parts.
 pub struct Job {
@@ -92,18 +340,6 @@ impl Job {
             },
             facts,
         }
-    }
-
-    /// Lets the job act, by one of the `on_*` functions of its parts. Returns whether the job has ended here and can be
-    /// forgotten.
-    pub fn act(&mut self, agent: AgentCx<'_>, act: impl FnOnce(&mut JobParts, &mut Cx<'_>)) -> bool {
-        let Job { facts, common, parts } = self;
-        if let Some(profile) = &mut common.profile {
-            profile.on_event(agent.now);
-        }
-        let mut cx = Cx::new(agent, facts, common, parts.ends.is_ending());
-        act(parts, &mut cx);
-        parts.after_input(&mut cx)
     }
 
     /// Time at which the job must get a `Tick`; `None`: no deadline.
@@ -208,7 +444,7 @@ impl JobParts {
     }
 
     /// Lets the service of this node's ranks act, and then does what it asks for.
-    pub fn serve<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut RankService, &mut Cx<'_>) -> T) -> T {
+    fn serve<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut RankService, &mut Cx<'_>) -> T) -> T {
         let result = act(&mut self.service, cx);
         self.follow_service(cx);
         result
@@ -711,7 +947,7 @@ impl JobParts {
             let of_pmix = self.service.pmix.as_ref().map(|pmix| &pmix.fences.all);
             let collectives = [Some(&self.service.collectives), of_pmix].into_iter().flatten();
             let traffic = collectives.flat_map(|of| [of.exchanges.traffic, of.barriers.traffic]);
-            cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
+            cx.up(profile.finish(cx.facts, &cx.agent.clock, traffic, &cx.common.ranks));
         }
         if let Some(error) = self.ends.first_error.take() {
             cx.control_up(JobUp::RankError(error));

@@ -23,7 +23,7 @@ use wireup_wire::talk::{Control, JobDown, JobUp};
 
 pub struct Cx<'a> {
     pub facts: &'a Facts,
-    pub agent: AgentCx<'a>,
+    pub agent: &'a mut AgentCx,
     pub common: &'a mut Common,
     /// Whether the ranks were told to end.
     pub is_ending: bool,
@@ -41,16 +41,18 @@ pub struct Common {
     pub profile: Option<Box<Profile>>,
 }
 
-/// The parts and properties of its agent that a job uses.
-pub struct AgentCx<'a> {
+/// The parts and properties of an agent that its jobs use as well.
+pub struct AgentCx {
     pub now: Instant,
     /// Time by which agents must have linked; later they count as missing.
     pub start_by: Instant,
-    pub clock: &'a ClockOffset,
+    /// The offset of this agent's clock to its parent's, as far as known.
+    pub clock: ClockOffset,
     /// Whether the session outlives its jobs.
     pub standing: bool,
-    pub links: &'a mut Links,
-    pub from_job: &'a mut VecDeque<FromJob>,
+    pub links: Links,
+    /// Requests of the job that is handling an event.
+    pub from_job: VecDeque<FromJob>,
 }
 
 /// A request of a job to its agent, carried out after the job has handled its input.
@@ -159,7 +161,7 @@ impl Children {
 }
 
 impl<'a> Cx<'a> {
-    pub fn new(agent: AgentCx<'a>, facts: &'a Facts, common: &'a mut Common, is_ending: bool) -> Cx<'a> {
+    pub fn new(agent: &'a mut AgentCx, facts: &'a Facts, common: &'a mut Common, is_ending: bool) -> Cx<'a> {
         Cx { facts, agent, common, is_ending, endings: VecDeque::new() }
     }
 
@@ -365,31 +367,30 @@ mod bench {
             let tree = Tree::new(1 << 10, 1 << 9);
             let routes = Routes::new(facts.me, tree, Policy::OneRun, &Default::default());
             let mut links = Links::new(facts.me, AgentTransport::Tree, Policy::OneRun, routes);
-            let mut from_job = VecDeque::new();
             let up = if facts.root { Peer::Launcher } else { Peer::Parent };
             links.on_link_up(UP, up);
             for child in tree.children(facts.me).filter(|child| facts.node_of(AgentId(*child)).is_some()) {
                 let peer = Peer::Child { agent: AgentId(child), incarnation: 0 };
                 links.on_link_up(LinkId(child), peer);
             }
-            let clock = ClockOffset::default();
-            let agent = AgentCx {
+            let mut agent = AgentCx {
                 now,
                 start_by: now,
-                clock: &clock,
+                clock: ClockOffset::default(),
                 standing: false,
-                links: &mut links,
-                from_job: &mut from_job,
+                links,
+                from_job: VecDeque::new(),
             };
-            let mut cx = Cx::new(agent, facts, common, false);
+            let mut cx = Cx::new(&mut agent, facts, common, false);
             let result = act(&mut cx);
             let endings = std::mem::take(&mut cx.endings).into();
+            let AgentCx { links, from_job, .. } = &mut agent;
             let sent = std::iter::from_fn(|| links.out.pop()).map(|output| sent(facts, tree, output));
             let asked = |from| match from {
                 FromJob::Asked(_, message) => Some(Sent::Asked(message)),
                 FromJob::Dropped(_) => None,
             };
-            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_job.into_iter().filter_map(asked)).collect();
+            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_job.drain(..).filter_map(asked)).collect();
             (result, sent, endings)
         }
     }

@@ -56,6 +56,10 @@ impl Links {
         }
     }
 
+    pub fn is_root(&self) -> bool {
+        self.me == AgentId(0)
+    }
+
     pub fn on_link_up(&mut self, link: LinkId, peer: Peer) {
         let is_one_of_many = peer == Peer::Launcher && self.policy.has_many_launchers();
         let reader = match is_one_of_many {
@@ -109,7 +113,7 @@ impl Links {
     /// Sends a frame to the parent, now or when it is linked. At the root of a standing session: to the launcher of the
     /// frame's job or, for job 0, to all launchers that receive notes about the session.
     pub fn send_up(&mut self, frame: Frame) {
-        if self.me == AgentId(0) && self.policy.has_many_launchers() {
+        if self.is_root() && self.policy.has_many_launchers() {
             for link in self.owners.links_of(JobId(frame.job)) {
                 self.out.send(link, frame.clone());
             }
@@ -165,7 +169,7 @@ impl Links {
     fn route(&mut self, to: AgentId, frame: Frame) {
         match self.routes.next_hop(to) {
             Hop::Child(child) => self.send_child(child, frame),
-            Hop::Parent if self.me != AgentId(0) => self.send_up(frame),
+            Hop::Parent if !self.is_root() => self.send_up(frame),
             // The receiver is unknown here: the frame is dropped.
             Hop::Parent | Hop::Here => {}
         }
