@@ -729,7 +729,7 @@ impl JobParts {
             UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
             UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
             UpFrame::NamesUp => on_names_request(cx, frame),
-            UpFrame::Trace => cx.up(profile::frame(cx.facts, frame.payload)),
+            UpFrame::Trace => cx.agent.links.send_job_up(cx.common.up, profile::frame(cx.facts, frame.payload)),
         }
     }
 
@@ -886,7 +886,7 @@ impl JobParts {
         for agent in cx.common.children.give_up(is_lost) {
             self.ends.is_torn = true;
             if standing {
-                cx.for_agent(
+                cx.agent.links.send_peer(
                     agent,
                     control_frame(cx.facts.id(), &Control::JobDown(JobDown::Over { agents: Vec::new() })),
                 );
@@ -947,14 +947,16 @@ impl JobParts {
             let of_pmix = self.service.pmix.as_ref().map(|pmix| &pmix.fences.all);
             let collectives = [Some(&self.service.collectives), of_pmix].into_iter().flatten();
             let traffic = collectives.flat_map(|of| [of.exchanges.traffic, of.barriers.traffic]);
-            cx.up(profile.finish(cx.facts, &cx.agent.clock, traffic, &cx.common.ranks));
+            cx.agent
+                .links
+                .send_job_up(cx.common.up, profile.finish(cx.facts, &cx.agent.clock, traffic, &cx.common.ranks));
         }
         if let Some(error) = self.ends.first_error.take() {
             cx.control_up(JobUp::RankError(error));
         }
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
-            cx.up(control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
+            cx.agent.links.send_job_up(cx.common.up, control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
             let answer = ToLauncher::Decided(Err(format!("job {} has ended", cx.facts.id())));
             cx.agent.links.report(&control_frame(cx.facts.id(), &Control::ToLauncher(answer)), true);
         } else {

@@ -1,9 +1,10 @@
 //! The context in which the parts of a job handle an input: the time, the job's description, and where to send frames
 //! and actions for the driver.
 //!
-//! A part sends frames and asks the driver for actions through [`Cx`], at once. What another part must do is the part's
-//! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
-//! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
+//! A part sends frames by `cx.agent.links`, and asks the driver for actions by [`Cx::output`], at once. What another
+//! part must do is the part's return value, which `Job` handles in the function that has called the part. Failures are
+//! the exception: any part may find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after
+//! the rest of the input.
 
 use super::facts::{Facts, Up};
 use super::profile::Profile;
@@ -15,7 +16,7 @@ use crate::outbox::control_frame;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Frame, UpFrame};
-use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::inter_job::InterJobReport;
 use wireup_wire::names;
 use wireup_wire::peer::{self, Cause, Departed, Done, Failure, FenceTrace, Note};
@@ -173,17 +174,8 @@ impl<'a> Cx<'a> {
         self.agent.links.out.push(output);
     }
 
-    /// Sends a frame towards the launcher, along the job's tree.
-    pub fn up(&mut self, frame: Frame) {
-        match self.common.up {
-            Up::Launcher => self.agent.links.send_up(frame),
-            Up::Agent(agent) => self.for_agent(agent, frame),
-            Up::Nowhere => {}
-        }
-    }
-
     pub fn control_up(&mut self, message: JobUp) {
-        self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
+        self.agent.links.send_job_up(self.common.up, control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
     /// Sends a report about waiting ranks towards the launcher and, at the root, to every `wireup why` that watches the
@@ -194,27 +186,15 @@ impl<'a> Cx<'a> {
         let frame = control_frame(self.facts.id(), &Control::JobUp(message));
         let is_watched = self.facts.root && self.agent.links.report(&frame, !is_stall);
         if !(is_watched && is_stall) {
-            self.up(frame);
+            self.agent.links.send_job_up(self.common.up, frame);
         }
-    }
-
-    pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
-        self.agent.links.send_peer(agent, frame);
-    }
-
-    pub fn for_child(&mut self, child: usize, frame: Frame) {
-        self.for_agent(self.facts.below[child], frame);
-    }
-
-    pub fn for_node(&mut self, node: NodeId, frame: Frame) {
-        self.for_agent(self.facts.agent_of(node), frame);
     }
 
     /// Sends a control message to all children.
     pub fn control_down(&mut self, message: JobDown) {
         let facts = self.facts;
         let frame = control_frame(facts.id(), &Control::JobDown(message));
-        facts.below.iter().for_each(|child| self.for_agent(*child, frame.clone()));
+        facts.below.iter().for_each(|child| self.agent.links.send_peer(*child, frame.clone()));
     }
 
     /// Sends a note for the user, along the session's tree.
@@ -234,7 +214,7 @@ impl<'a> Cx<'a> {
             return self.ask_agent(message);
         }
         let payload = peer::encode(&message).into();
-        self.up(self.facts.frame(UpFrame::NamesUp, 0, 0, payload));
+        self.agent.links.send_job_up(self.common.up, self.facts.frame(UpFrame::NamesUp, 0, 0, payload));
     }
 
     /// Passes a request or a message about names or other jobs to the agent, at the root.

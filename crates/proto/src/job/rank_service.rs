@@ -433,7 +433,7 @@ impl Names {
 pub fn on_names_request(cx: &mut Cx<'_>, frame: Frame) {
     match cx.facts.root {
         true => read(cx, &frame).into_iter().for_each(|message| cx.ask_agent(message)),
-        false => cx.up(frame),
+        false => cx.agent.links.send_job_up(cx.common.up, frame),
     }
 }
 
@@ -460,7 +460,7 @@ pub fn answer_names(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down>
 
 fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
     if let Some(child) = cx.children_towards(Some(to)).first() {
-        return cx.for_agent(*child, frame);
+        return cx.agent.links.send_peer(*child, frame);
     }
     // All ranks in that subtree have ended: none needs an answer, but the root waits for the outcome of an order.
     match read(cx, &frame) {
@@ -470,7 +470,7 @@ fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
         // The ranks of that agent have ended, but the agent has kept the data that they committed.
         Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
             let payload = peer::encode(&Between::Order(order)).into();
-            cx.for_agent(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));
+            cx.agent.links.send_peer(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));
         }
         Some(_) | None => {}
     }

@@ -93,10 +93,10 @@ impl Stdio {
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
                 let frame = facts.frame(UpFrame::Output, ready.next.field(stream), ready.arg, ready.bytes);
-                cx.up(frame);
+                cx.agent.links.send_job_up(cx.common.up, frame);
                 if let Some(child) = ready.from {
                     let credit = facts.frame(DownFrame::OutputCredit, stream as u16, granted, Bytes::new());
-                    cx.for_child(child, credit);
+                    cx.agent.links.send_peer(cx.facts.below[child], credit);
                 }
             }
             if let Some(on) = output.poll_reading() {
@@ -117,7 +117,7 @@ impl Stdio {
         for sink in self.input.on_bytes(frame.payload.len()) {
             match sink {
                 Sink::Local(local) => locals.push(local),
-                Sink::Child(child) => cx.for_child(child, frame.clone()),
+                Sink::Child(child) => cx.agent.links.send_peer(cx.facts.below[child], frame.clone()),
             }
         }
         grant_input(cx, self.input.new_credit());
@@ -160,7 +160,7 @@ impl Stdio {
 
 fn grant_input(cx: &mut Cx<'_>, bytes: u32) {
     if bytes > 0 {
-        cx.up(cx.facts.frame(UpFrame::InputCredit, 0, bytes, Bytes::new()));
+        cx.agent.links.send_job_up(cx.common.up, cx.facts.frame(UpFrame::InputCredit, 0, bytes, Bytes::new()));
     }
 }
 

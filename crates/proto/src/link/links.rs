@@ -7,6 +7,7 @@
 use super::direct::{Broken, Direct};
 use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
+use crate::job::facts::Up;
 use crate::outbox::Outbox;
 use crate::policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,6 +120,15 @@ impl Links {
             }
         } else if let Some((link, frame)) = self.neighbours.for_parent(frame) {
             self.out.send(link, frame);
+        }
+    }
+
+    /// Sends a frame of a job towards the job's launcher. `up`: the next hop in the job's tree.
+    pub fn send_job_up(&mut self, up: Up, frame: Frame) {
+        match up {
+            Up::Launcher => self.send_up(frame),
+            Up::Agent(agent) => self.send_peer(agent, frame),
+            Up::Nowhere => {}
         }
     }
 

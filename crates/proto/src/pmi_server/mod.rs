@@ -74,7 +74,10 @@ impl PmiServer {
             tables.send(cx, client, reply.into(), Vec::new());
         }
         for (node, message) in tables.addresses.take_messages() {
-            cx.for_node(node, cx.facts.frame(PeerFrame::Addresses, 0, 0, peer::encode(&message).into()));
+            cx.agent.links.send_peer(
+                cx.facts.agent_of(node),
+                cx.facts.frame(PeerFrame::Addresses, 0, 0, peer::encode(&message).into()),
+            );
         }
     }
 
@@ -103,7 +106,9 @@ impl PmiServer {
         for (node, message) in relays.take_messages() {
             let number = message.number;
             let (stream, payload) = message.encode();
-            cx.for_node(node, cx.facts.frame(PeerFrame::Relay, stream, number, payload));
+            cx.agent
+                .links
+                .send_peer(cx.facts.agent_of(node), cx.facts.frame(PeerFrame::Relay, stream, number, payload));
         }
     }
 

@@ -251,7 +251,7 @@ impl Pmix {
                 if let Up::Impatient { epoch } = message {
                     self.fences.on_impatient(epoch);
                 }
-                cx.up(cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
+                cx.agent.links.send_job_up(cx.common.up, cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
             }
             Err(error) => fail_frame(cx, &error.to_string()),
         }
@@ -283,7 +283,7 @@ impl Pmix {
         if cx.facts.root {
             self.at_root(cx, message);
         } else {
-            cx.up(up(cx.facts, &message));
+            cx.agent.links.send_job_up(cx.common.up, up(cx.facts, &message));
         }
     }
 

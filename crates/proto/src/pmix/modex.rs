@@ -130,7 +130,9 @@ impl Modex {
         let job = cx.facts.id();
         for (seeker, message) in self.offers.take_answers() {
             match (seeker, message) {
-                (Seeker::Node(node), message) => cx.for_node(node, frame(job, &message)),
+                (Seeker::Node(node), message) => {
+                    cx.agent.links.send_peer(cx.facts.agent_of(node), frame(job, &message))
+                }
                 (Seeker::Root(ticket), Between::Have { blobs, .. }) => {
                     for Blob { status, bytes: blob, .. } in blobs {
                         cx.tell_root(InterJobReport::Given { ticket, status, blob });
@@ -140,7 +142,7 @@ impl Modex {
             }
         }
         for (node, wanted) in self.wants.take() {
-            cx.for_node(node, frame(job, &Between::Want { wanted }));
+            cx.agent.links.send_peer(cx.facts.agent_of(node), frame(job, &Between::Want { wanted }));
         }
     }
 }
