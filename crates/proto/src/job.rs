@@ -44,6 +44,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
 use wireup_coll::mapping::Mapping;
+use wireup_wire::collective::Collective;
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
@@ -277,7 +278,9 @@ impl Jobs {
                 });
             }
             FrameKind::Peer(PeerFrame::Direct) => self.tell(agent, id, |job, cx| {
-                job.serve(cx, |service, cx| service.on_direct(cx, from, frame));
+                if let Some(node) = cx.facts.node_of(from) {
+                    job.on_exchange(cx, job.service.pmi.collectives.exchanges.of_node(node, frame));
+                }
             }),
             FrameKind::Control => match peer::decode(&frame.payload)? {
                 Control::JobDown(message) => return self.on_control_down(agent, Some(from), id, message),
@@ -412,14 +415,14 @@ impl Job {
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.parts.service.open_collectives() + self.parts.service.collectives.barriers.open()
+        self.parts.service.open_collectives() + self.parts.service.pmi.collectives.barriers.open()
     }
 }
 
 impl JobParts {
     /// Performs the actions that are due after all parts have handled an input. Returns whether the job has ended here.
     fn after_input(&mut self, cx: &mut Cx<'_>) -> bool {
-        while let Some(client) = self.service.resumed.pop_front() {
+        while let Some(client) = self.service.pmi.resumed.pop_front() {
             self.on_client_bytes(cx, client, &[]);
         }
         self.follow_service(cx);
@@ -628,7 +631,7 @@ impl JobParts {
             self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }
-        if let Some(agents) = self.service.collectives.exchanges.first_links(facts) {
+        if let Some(agents) = self.service.pmi.collectives.exchanges.first_links(facts) {
             // The first exchange will need direct links to these agents, so the links are opened in advance.
             cx.agent.links.prepare_peers(agents, cx.facts.id());
         }
@@ -723,7 +726,7 @@ impl JobParts {
     pub fn on_frame_up(&mut self, cx: &mut Cx<'_>, from: AgentId, kind: UpFrame, frame: Frame) {
         let Some(child) = cx.facts.child_index(from) else { return };
         match kind {
-            UpFrame::ExchangeUp => self.on_exchange(cx, Some(child), frame),
+            UpFrame::ExchangeUp => self.on_exchange(cx, Arrived::of_tree(cx.facts, Some(child), frame)),
             UpFrame::GroupUp => self.serve(cx, |service, cx| service.on_group(cx, Some(child), frame)),
             UpFrame::Output => self.stdio.on_child_output(child, frame),
             UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
@@ -736,7 +739,7 @@ impl JobParts {
     /// Handles a frame from the parent in the job's tree; at the root, from the launcher.
     pub fn on_frame_down(&mut self, cx: &mut Cx<'_>, kind: DownFrame, frame: Frame) {
         match kind {
-            DownFrame::ExchangeDown => self.on_exchange(cx, None, frame),
+            DownFrame::ExchangeDown => self.on_exchange(cx, Arrived::of_tree(cx.facts, None, frame)),
             DownFrame::GroupDown => self.serve(cx, |service, cx| service.on_group(cx, None, frame)),
             DownFrame::OutputCredit => self.stdio.on_output_credit(&frame),
             DownFrame::Input => {
@@ -753,8 +756,19 @@ impl JobParts {
         }
     }
 
-    fn on_exchange(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
-        self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
+    /// Handles a frame of a collective of the whole job.
+    fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
+        match arrived {
+            Ok(arrived) if arrived.collective() == Collective::Modex => {
+                self.tell_pmix(cx, |pmix, cx| pmix.fences.on_exchange(cx, arrived, &mut pmix.server));
+            }
+            Ok(arrived) => {
+                if let Some(rows) = self.service.pmi.on_exchange(cx, arrived) {
+                    self.tell_pmix(cx, |pmix, cx| pmix.server.on_endpoints(cx, rows));
+                }
+            }
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+        }
     }
 
     /// Handles a message from the parent.
@@ -810,7 +824,7 @@ impl JobParts {
             self.ends.is_torn = true;
         }
         self.stdio.on_sink_gone(cx, Sink::Child(child));
-        self.service.collectives.barriers.on_child_done(child);
+        self.service.pmi.collectives.barriers.on_child_done(child);
         self.tell_pmix(cx, |pmix, cx| pmix.on_child_done(cx, child));
     }
 
@@ -945,7 +959,7 @@ impl JobParts {
         }
         if let Some(profile) = cx.common.profile.take() {
             let of_pmix = self.service.pmix.as_ref().map(|pmix| &pmix.fences.all);
-            let collectives = [Some(&self.service.collectives), of_pmix].into_iter().flatten();
+            let collectives = [Some(&self.service.pmi.collectives), of_pmix].into_iter().flatten();
             let traffic = collectives.flat_map(|of| [of.exchanges.traffic, of.barriers.traffic]);
             cx.agent
                 .links

@@ -1,5 +1,5 @@
-//! Serves the libraries of this node's ranks: their PMI and PMIx requests, PyTorch's store, the collectives that they
-//! enter, and the search for ranks that others wait for.
+//! Serves the libraries of this node's ranks: their PMI and PMIx requests, PyTorch's store, their departures from
+//! collectives, and the search for ranks that others wait for.
 //!
 //! [`RankService`] owns the parts that do so. What the job must do for them is an [`AskedOfJob`].
 
@@ -7,18 +7,17 @@ use super::cx::Cx;
 use super::facts::Facts;
 use super::ranks::ProcessState;
 use super::stalls::{self, Stalls};
-use crate::collective::groups::{Arrived as GroupArrived, Over};
-use crate::collective::{Arrived, Broken, CollectiveConfig, Collectives, Finished, ReplyTo};
+use crate::collective::groups::Arrived as GroupArrived;
+use crate::collective::{Broken, CollectiveConfig, Collectives, ReplyTo};
 use crate::io::Output;
 use crate::pmi_server::{self, PmiServer, endpoints};
 use crate::pmix::{self, AskedOfJob, Pmix};
 use crate::store::Store;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{DownFrame, Frame, PeerFrame};
-use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank, Rank};
 use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::modex::Between;
@@ -30,12 +29,8 @@ pub struct RankService {
     pub pmi: PmiServer,
     pub pmix: Option<Box<Pmix>>,
     pub store: Option<Box<Store>>,
-    pub collectives: Collectives,
     names: Names,
     stalls: Stalls,
-    /// Clients whose pending requests can be handled now, since what those waited for has arrived. Clients are resumed
-    /// one after another: nested calls would use stack for each client, of which there may be thousands.
-    pub resumed: VecDeque<Client>,
     /// What the job must do when the service returns.
     pub asked: Vec<AskedOfJob>,
 }
@@ -44,13 +39,11 @@ impl RankService {
     pub fn new(facts: &Facts) -> RankService {
         let config = CollectiveConfig::new(facts);
         RankService {
-            pmi: PmiServer::new(facts),
             pmix: Pmix::new(facts, &config),
+            pmi: PmiServer::new(facts, config),
             store: Store::of_job(facts),
-            collectives: Collectives::new(facts, config, false),
             names: Names::default(),
             stalls: Stalls::default(),
-            resumed: VecDeque::new(),
             asked: Vec::new(),
         }
     }
@@ -63,21 +56,14 @@ impl RankService {
                 cx.common.ranks.on_meets_node(cx.agent.now, local);
                 self.miss_absent(cx);
             }
-            pmi_server::Asked::Enter { entry, reply_to } => {
-                let pending = || self.pmi.tables.kvs.take_pending();
-                let finished = self.collectives.exchanges.enter(cx, local, (entry, reply_to), pending);
-                self.on_finished(cx, finished);
-            }
-            pmi_server::Asked::EnterGroup { group, value } => {
-                let pairs = || self.pmi.tables.kvs.pending_since(self.collectives.barriers.mark(&group.members));
-                let own = value.unwrap_or_else(pairs);
-                let over = self.collectives.barriers.enter(cx, local, group, own);
-                self.on_groups_over(cx, over);
-            }
+            pmi_server::Asked::Endpoints(rows) => self.tell_pmix_endpoints(cx, rows),
             pmi_server::Asked::Name { client, ask } => self.names.ask(cx, cx.rank(local), Asker::Client(client), ask),
             pmi_server::Asked::Finalized => self.on_finalized(cx, local, false),
             pmi_server::Asked::Abort { code, message } => cx.fail_rank(local, Cause::Aborted { code, message }),
             pmi_server::Asked::Unreadable { problem } => cx.fail_rank(local, Cause::Pmi { problem }),
+            pmi_server::Asked::Enter { .. } | pmi_server::Asked::EnterGroup { .. } => {
+                unreachable!("the PMI server enters collectives itself")
+            }
         }
     }
 
@@ -117,7 +103,7 @@ impl RankService {
         match asker {
             Asker::Client(client) => {
                 self.pmi.on_named(cx, client, answer);
-                self.resumed.push_back(client);
+                self.pmi.resumed.push_back(client);
             }
             Asker::Server(id) => {
                 let answer = wireup_wire::pmix::Answer::Names(answer);
@@ -135,20 +121,21 @@ impl RankService {
     /// The listening sockets of the local ranks exist. Sends their address to all nodes, unless the job's description
     /// has the addresses of all nodes.
     pub fn on_ranks_listen(&mut self, cx: &mut Cx<'_>, address: &Bytes) {
-        let rows = &cx.facts.spec.endpoints;
-        if !rows.is_empty() {
-            return self.on_endpoints(cx, rows.clone());
+        let mut known = Some(cx.facts.spec.endpoints.clone()).filter(|rows| !rows.is_empty());
+        match &known {
+            Some(rows) => self.pmi.on_endpoints(cx, rows.clone()),
+            None => {
+                for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
+                    let rows = self.pmi.enter(cx, local, endpoints::entry(local, address), ReplyTo::Endpoints);
+                    known = known.or(rows);
+                }
+            }
         }
-        for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
-            let entry = endpoints::entry(local, address);
-            let finished = self.collectives.exchanges.enter(cx, local, (entry, ReplyTo::Endpoints), Bytes::new);
-            self.on_finished(cx, finished);
-        }
+        known.into_iter().for_each(|rows| self.tell_pmix_endpoints(cx, rows));
     }
 
     /// The addresses of all ranks are known: one row for each node.
-    fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
-        self.pmi.on_endpoints(cx, rows.clone());
+    fn tell_pmix_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
         self.pmix(cx, |pmix, cx| pmix.server.on_endpoints(cx, rows));
     }
 
@@ -191,61 +178,14 @@ impl RankService {
         self.pmix.as_ref().is_some_and(|pmix| pmix.server.phase.is_there())
     }
 
-    /// Handles a frame of a collective of the whole job.
-    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
-        match arrived {
-            Ok(arrived) if arrived.collective() == Collective::Modex => {
-                self.pmix(cx, |pmix, cx| pmix.fences.on_exchange(cx, arrived, &mut pmix.server));
-            }
-            Ok(arrived) => {
-                let finished = self.collectives.exchanges.on_frame(cx, arrived);
-                self.on_finished(cx, finished);
-            }
-            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
-        }
-    }
-
-    /// Stores the outcomes of complete collectives and answers the local ranks.
-    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) {
-        for finished in finished {
-            let Finished { waiting, outcome, trace, .. } = finished;
-            let told = self.pmi.on_finished(cx, waiting, outcome);
-            self.resumed.extend(told.resumed.into_iter().map(Client::from));
-            if let Some(rows) = told.endpoints {
-                self.on_endpoints(cx, rows);
-            }
-            cx.trace(trace);
-        }
-    }
-
     /// Handles a frame of a collective of some ranks, from a child or (`None`) from the parent.
     pub fn on_group(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
         match GroupArrived::read(cx.facts, child, frame) {
             Ok(arrived) if arrived.is_of_servers() => {
                 self.pmix(cx, |pmix, cx| pmix.fences.on_group(cx, arrived, &mut pmix.server));
             }
-            Ok(arrived) => {
-                let over = self.collectives.barriers.on_frame(cx, arrived);
-                self.on_groups_over(cx, over);
-            }
+            Ok(arrived) => self.pmi.on_group(cx, arrived),
             Err(problem) => cx.fail_here(Cause::Pmi { problem }),
-        }
-    }
-
-    /// Answers the local members of complete collectives of groups.
-    fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
-        for Over { group, waiting, pairs } in over {
-            match group.purpose {
-                Purpose::Barrier => self.pmi.on_barrier_over(cx, &group, waiting, pairs),
-                Purpose::Gather => self.pmi.on_gathered(cx, &group, waiting, &pairs),
-            }
-        }
-    }
-
-    /// Handles a frame of a collective that another node's agent has sent outside the tree.
-    pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
-        if let Some(node) = cx.facts.node_of(from) {
-            self.on_exchange(cx, self.collectives.exchanges.of_node(node, frame));
         }
     }
 
@@ -274,7 +214,7 @@ impl RankService {
             rank: process.rank,
             pid: process.pid,
             node: cx.facts.own_node(),
-            epoch: self.collectives.exchanges.next_of(local),
+            epoch: self.pmi.collectives.exchanges.next_of(local),
             modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.all.exchanges.next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
@@ -297,14 +237,14 @@ impl RankService {
         if self.pmi.clients.has_left(local) {
             let departed = self.departed(cx, local);
             self.pmi.on_left(cx, departed.rank);
-            self.collectives.barriers.on_departed(local, departed);
+            self.pmi.collectives.barriers.on_departed(local, departed);
         }
     }
 
     /// Called when a rank of the subtree enters no more collectives.
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
-        let is_news = self.collectives.exchanges.on_departed(departed)
+        let is_news = self.pmi.collectives.exchanges.on_departed(departed)
             | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.all.exchanges.on_departed(of_servers));
         if is_news {
             cx.report_departed(departed);
@@ -313,9 +253,9 @@ impl RankService {
 
     /// Ends the job if ranks wait in a collective for a rank that will never enter it.
     pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
-        self.collectives.barriers.check_broken(cx);
+        self.pmi.collectives.barriers.check_broken(cx);
         let of_servers = || self.pmix.as_ref()?.fences.broken();
-        let broken = self.collectives.exchanges.broken().or_else(of_servers);
+        let broken = self.pmi.collectives.exchanges.broken().or_else(of_servers);
         if let Some(Broken { departed, epoch, collective, waiting }) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
             let cause = match departed.initialised {
@@ -328,7 +268,7 @@ impl RankService {
 
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.check_stall(cx);
-        self.collectives.barriers.on_tick(cx);
+        self.pmi.collectives.barriers.on_tick(cx);
         self.store.iter_mut().for_each(|store| store.on_tick(cx));
         self.pmix(cx, Pmix::on_tick);
     }
@@ -348,11 +288,11 @@ impl RankService {
 
     /// The collectives of the ranks, then those of their PMIx server.
     fn all_collectives(&self) -> impl Iterator<Item = &Collectives> {
-        std::iter::once(&self.collectives).chain(self.pmix.as_ref().map(|pmix| &pmix.fences.all))
+        std::iter::once(&self.pmi.collectives).chain(self.pmix.as_ref().map(|pmix| &pmix.fences.all))
     }
 
     fn mark_asked(&mut self) {
-        self.collectives.on_asked();
+        self.pmi.collectives.on_asked();
         self.pmix.iter_mut().for_each(|pmix| pmix.fences.all.on_asked());
     }
 
@@ -381,7 +321,7 @@ impl RankService {
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
             Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.all.exchanges,
-            _ => &self.collectives.exchanges,
+            _ => &self.pmi.collectives.exchanges,
         };
         let groups = self.all_collectives().flat_map(|all| all.barriers.stalls());
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
@@ -393,7 +333,7 @@ impl RankService {
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
         let of_store = self.store.as_ref().and_then(|store| store.deadline());
-        let own = [self.stalls.deadline(), self.collectives.barriers.deadline(), of_pmix, of_store];
+        let own = [self.stalls.deadline(), self.pmi.collectives.barriers.deadline(), of_pmix, of_store];
         let parts = own.into_iter().flatten();
         parts.chain(self.all_collectives().filter_map(|all| all.stall_deadline(after_ns))).min()
     }

@@ -19,7 +19,8 @@ use super::connection::{
 use super::endpoints::{self, MustAsk};
 use super::kvs::{UNSPEAKABLE, shown, stored};
 use super::state::{Event, State};
-use crate::collective::{Entry, Outcome, ReplyTo};
+use crate::collective::groups::{self, Over};
+use crate::collective::{Arrived, Entry, Finished, Outcome, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
 use crate::memory::{Array, Content, ShareId, Values};
@@ -54,37 +55,50 @@ fn barrier_out(subversion: u32) -> Reply<'static> {
     Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
 }
 
-/// What other parts of the job must do because collectives are complete.
-#[derive(Default)]
-pub struct Told {
-    /// Ranks whose gets waited for their lazy fences, which are now complete: their further requests can be handled.
-    pub resumed: Vec<LocalRank>,
-    /// The addresses of all ranks: one row for each node.
-    pub endpoints: Option<Vec<Bytes>>,
-}
-
 impl PmiServer {
-    /// A collective is complete: stores its outcome and answers the local ranks.
-    pub fn on_finished(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, outcome: Outcome) -> Told {
-        let mut told = Told::default();
-        let result = match outcome {
-            Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
-                endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| told.endpoints = Some(rows))
-            }
-            Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| told.resumed = self.answer_fence(cx, waiting)),
-            Outcome::Values { max_len, shared, blocks } => lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
-                .map(|array| self.answer_allgather(cx, waiting, array)),
-            Outcome::Places(places) => {
-                for (local, reply_to) in waiting {
-                    self.answer(cx, local, &reply_to, &Completion::Place(&places[local.index()]), Vec::new());
+    /// A rank starts its next collective. Returns the addresses of all ranks if they are known now.
+    pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, entry: Entry, reply_to: ReplyTo) -> Option<Vec<Bytes>> {
+        let pending = || self.tables.kvs.take_pending();
+        let finished = self.collectives.exchanges.enter(cx, local, (entry, reply_to), pending);
+        self.on_finished(cx, finished)
+    }
+
+    /// Handles another node's frame of a collective of the whole job. Returns the addresses of all ranks if they are
+    /// known now.
+    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Option<Vec<Bytes>> {
+        let finished = self.collectives.exchanges.on_frame(cx, arrived);
+        self.on_finished(cx, finished)
+    }
+
+    /// Stores the outcomes of complete collectives and answers the local ranks. Returns the addresses of all ranks, one
+    /// row for each node, if one of these collectives has gathered them.
+    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) -> Option<Vec<Bytes>> {
+        let mut endpoints = None;
+        for Finished { waiting, outcome, trace } in finished {
+            let is_of_endpoints = waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints);
+            let result = match outcome {
+                Outcome::Values { blocks, .. } if is_of_endpoints => {
+                    endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| {
+                        self.on_endpoints(cx, rows.clone());
+                        endpoints = Some(rows);
+                    })
                 }
-                Ok(())
+                Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| self.answer_fence(cx, waiting)),
+                Outcome::Values { max_len, shared, blocks } => lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
+                    .map(|array| self.answer_allgather(cx, waiting, array)),
+                Outcome::Places(places) => {
+                    for (local, reply_to) in waiting {
+                        self.answer(cx, local, &reply_to, &Completion::Place(&places[local.index()]), Vec::new());
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(problem) = result {
+                cx.fail_here(Cause::Pmi { problem });
             }
-        };
-        if let Err(problem) = result {
-            cx.fail_here(Cause::Pmi { problem });
+            cx.trace(trace);
         }
-        told
+        endpoints
     }
 
     /// Answers a rank whose collective is complete.
@@ -119,18 +133,17 @@ impl PmiServer {
         self.tables.kvs.commit(pairs)
     }
 
-    /// Answers the ranks whose fence is complete. Returns those whose later requests can be answered now.
-    fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) -> Vec<LocalRank> {
-        let PmiServer { clients, tables } = self;
+    /// Answers the ranks whose fence is complete.
+    fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) {
+        let PmiServer { clients, tables, resumed, .. } = self;
         let told = Completion::Fence { version: tables.kvs.version };
         let (mut reply, mut shared) = (Vec::new(), Bytes::new());
-        let mut resumed = Vec::new();
         for (local, reply_to) in waiting {
             reply.clear();
             let link = clients.own(local);
             link.answer_collective(&reply_to, &told, &mut reply);
             if link.may_resume() {
-                resumed.push(local);
+                resumed.push_back(local.into());
             }
             if shared != reply {
                 // Most ranks get exactly the same reply.
@@ -138,7 +151,6 @@ impl PmiServer {
             }
             tables.send(cx, local.into(), shared.clone(), Vec::new());
         }
-        resumed
     }
 
     /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released after the
@@ -169,8 +181,32 @@ impl PmiServer {
         self.tables.give_memory_up(cx);
     }
 
+    /// A rank enters the barrier of a group, or (with its packed value) another collective of the group.
+    pub fn enter_group(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, value: Option<Bytes>) {
+        let barriers = &mut self.collectives.barriers;
+        let own = value.unwrap_or_else(|| self.tables.kvs.pending_since(barriers.mark(&group.members)));
+        let over = barriers.enter(cx, local, group, own);
+        self.on_groups_over(cx, over);
+    }
+
+    /// Handles another node's frame of a collective of some ranks.
+    pub fn on_group(&mut self, cx: &mut Cx<'_>, arrived: groups::Arrived) {
+        let over = self.collectives.barriers.on_frame(cx, arrived);
+        self.on_groups_over(cx, over);
+    }
+
+    /// Answers the local members of complete collectives of groups.
+    fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
+        for Over { group, waiting, pairs } in over {
+            match group.purpose {
+                Purpose::Barrier => self.on_barrier_over(cx, &group, waiting, pairs),
+                Purpose::Gather => self.on_gathered(cx, &group, waiting, &pairs),
+            }
+        }
+    }
+
     /// A group's barrier is complete: its local members may get each other's pairs.
-    pub fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
+    fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
         if let Err(error) = self.tables.kvs.commit(vec![pairs]) {
             return fail_unreadable(cx, error);
         }
@@ -181,8 +217,8 @@ impl PmiServer {
     }
 
     /// A collective of a group that is not a barrier is complete: its local members get the values of all.
-    pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
-        let PmiServer { clients, tables } = self;
+    fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
+        let PmiServer { clients, tables, .. } = self;
         let array = match lay_out_values(&group.members, cx.facts.job_size, values) {
             Ok(array) => array,
             Err(problem) => return cx.fail_here(Cause::Pmi { problem }),

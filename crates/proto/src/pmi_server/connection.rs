@@ -1,8 +1,8 @@
 //! The server's half of the ranks' PMI conversations: reads requests, and answers each or records it.
 //!
-//! What a request needs of other parts of the job is an [`Asked`], which ends the reading until the job has acted on
-//! it. Replies are collected in [`Tables`]. Requests about collectives, names, processes and addresses are in
-//! `collectives` and `names`.
+//! What a request needs beyond the conversation is an [`Asked`], which ends the reading until [`PmiServer`] (for a
+//! collective) or the job has acted on it. Replies are collected in [`Tables`]. Requests about collectives, names,
+//! processes and addresses are in `collectives` and `names`.
 
 use super::addresses::Addresses;
 use super::arena::{Arenas, Shares};
@@ -11,7 +11,7 @@ use super::kvs::{Kvs, UNSPEAKABLE, shown, stored};
 use super::node_attrs::{NodeAttrs, Parked};
 use super::relays::Relays;
 use super::state::{Event, Refused, State};
-use crate::collective::{Entry, ReplyTo};
+use crate::collective::{CollectiveConfig, Collectives, Entry, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
@@ -46,37 +46,58 @@ pub type Handled = Result<Option<Asked>, RefusalText>;
 pub struct PmiServer {
     pub clients: Clients,
     pub tables: Tables,
+    /// The collectives of the ranks.
+    pub collectives: Collectives,
+    /// Clients whose pending requests can be handled now, since what those waited for has arrived. Clients are resumed
+    /// one after another: nested calls would use stack for each client, of which there may be thousands.
+    pub resumed: VecDeque<Client>,
 }
 
 impl PmiServer {
-    pub fn new(facts: &Facts) -> Self {
-        PmiServer { clients: Clients::new(facts), tables: Tables::new(facts) }
+    pub fn new(facts: &Facts, config: CollectiveConfig) -> Self {
+        PmiServer {
+            clients: Clients::new(facts),
+            tables: Tables::new(facts),
+            collectives: Collectives::new(facts, config, false),
+            resumed: VecDeque::new(),
+        }
     }
 
     /// Takes bytes from a rank, and handles its requests until one needs something of another part of the job, which is
     /// returned; then call again without bytes. `None`: all requests were handled, or the next request waits for
     /// something.
-    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) -> Option<Asked> {
-        let PmiServer { clients, tables } = self;
-        let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
-        let read = line.on_bytes(cx, tables, bytes);
-        let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
-        if asked.as_ref().is_some_and(Asked::is_silent) {
-            return asked;
+    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, mut bytes: &[u8]) -> Option<Asked> {
+        loop {
+            let PmiServer { clients, tables, .. } = self;
+            let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
+            let read = line.on_bytes(cx, tables, std::mem::take(&mut bytes));
+            let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
+            if asked.as_ref().is_some_and(Asked::is_silent) {
+                return asked;
+            }
+            tables.send_replies(cx, client);
+            tables.give_memory_up(cx);
+            if tables.relays.has_news() {
+                self.carry_relays(cx);
+            }
+            if self.tables.addresses.has_news() {
+                self.send_addresses(cx);
+            }
+            match asked {
+                Some(Asked::Enter { entry, reply_to }) => {
+                    if let Some(rows) = self.enter(cx, client.local, entry, reply_to) {
+                        return Some(Asked::Endpoints(rows));
+                    }
+                }
+                Some(Asked::EnterGroup { group, value }) => self.enter_group(cx, client.local, group, value),
+                Some(Asked::Unreadable { .. }) => {
+                    self.clients.line(client).map(Line::close);
+                    cx.output(Output::CloseClient { job: cx.facts.id(), client });
+                    return asked;
+                }
+                asked => return asked,
+            }
         }
-        tables.send_replies(cx, client);
-        tables.give_memory_up(cx);
-        if tables.relays.has_news() {
-            self.carry_relays(cx);
-        }
-        if self.tables.addresses.has_news() {
-            self.send_addresses(cx);
-        }
-        if let Some(Asked::Unreadable { .. }) = asked {
-            self.clients.line(client).map(Line::close);
-            cx.output(Output::CloseClient { job: cx.facts.id(), client });
-        }
-        asked
     }
 }
 
@@ -669,7 +690,7 @@ pub struct Tables {
     pub handed: Vec<ShareId>,
 }
 
-/// What a request of a rank needs of other parts of the job.
+/// What a request of a rank needs of the server's collectives, or of other parts of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// The rank has called init.
@@ -680,6 +701,8 @@ pub enum Asked {
     Enter { entry: Entry, reply_to: ReplyTo },
     /// The rank enters the barrier of a group, or (with its packed value) another collective of the group.
     EnterGroup { group: Group, value: Option<Bytes> },
+    /// The addresses of all ranks are known, which the job's PMIx server needs: one row for each node.
+    Endpoints(Vec<Bytes>),
     /// The rank publishes, looks up or withdraws a name, or asks for processes.
     Name { client: Client, ask: Ask },
     /// The rank has called finalize.

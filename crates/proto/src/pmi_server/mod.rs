@@ -37,7 +37,7 @@ use wireup_wire::relay::{self, Target};
 impl PmiServer {
     /// Handles the driver's answer with the secret of the job's ranks.
     pub fn on_secret(&mut self, cx: &mut Cx<'_>, secret: &Secret) {
-        let PmiServer { clients, tables } = self;
+        let PmiServer { clients, tables, .. } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
             let secret = Reply::Secret(tables.endpoints.secret.as_bytes());
@@ -65,7 +65,7 @@ impl PmiServer {
     /// Sends answers and requests about addresses, with as few writes to each client and frames to each agent as
     /// possible.
     fn send_addresses(&mut self, cx: &mut Cx<'_>) {
-        let PmiServer { clients, tables } = self;
+        let PmiServer { clients, tables, .. } = self;
         let answers = tables.addresses.take_answers();
         for same in answers.chunk_by(|(one, _), (other, _)| one.client == other.client) {
             let (client, mut reply) = (same[0].0.client, Vec::new());
@@ -161,7 +161,7 @@ impl PmiServer {
 
     /// The addresses at which the ranks listen are known: answers the ranks that have asked for them.
     pub fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
-        let PmiServer { clients, tables } = self;
+        let PmiServer { clients, tables, .. } = self;
         let own = cx.facts.node.and_then(|node| rows.get(node.index())).cloned();
         let (table, waiting) = tables.endpoints.on_known(own.unwrap_or_default(), rows, &mut tables.shares);
         tables.shares.put_made(cx);
