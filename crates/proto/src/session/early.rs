@@ -81,21 +81,14 @@ impl Early {
         }
     }
 
-    /// Handles a frame from another agent, anywhere in the tree: delivers it, keeps it until its job starts, or answers
-    /// it if its job has ended.
+    /// Handles a frame from another agent, anywhere in the tree, for a job that is not here: keeps it until the job
+    /// starts, or answers it if the job has ended.
     ///
     /// # Errors
     /// No correct agent sends such a frame.
     pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) -> Result<(), PeerError> {
-        // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
-        let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
-        if !is_for_any && !cx.policy.has_trees_of_jobs() {
-            return Err(PeerError::Misdirected);
-        }
         let id = JobId(frame.job);
-        if cx.jobs.contains_key(&id) {
-            return cx.jobs.deliver(&mut cx.agent, from, frame);
-        } else if self.is_over(id) {
+        if self.is_over(id) {
             return self.answer_for_gone(cx, id, from, &frame);
         } else if is_over(&frame) {
             // The job will not start on this agent: the agents that waited for this agent have given up.

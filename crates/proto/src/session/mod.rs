@@ -41,7 +41,7 @@ use names::Names;
 use rank_ports::RankPorts;
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{DownFrame, Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Request};
@@ -556,7 +556,14 @@ impl Session {
         while let Some(frame) = next {
             // A frame that waited may belong to another job than the frame before it.
             let job = JobId(frame.job);
-            if let Err(error) = self.early.on_frame(&mut self.cx, from, frame) {
+            // In a session of one run, frames along the tree are accepted only from the agent's neighbours.
+            let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
+            let handled = match self.cx.jobs.contains_key(&job) {
+                _ if !is_for_any && !self.cx.policy.has_trees_of_jobs() => Err(PeerError::Misdirected),
+                true => self.cx.jobs.deliver(&mut self.cx.agent, from, frame),
+                false => self.early.on_frame(&mut self.cx, from, frame),
+            };
+            if let Err(error) = handled {
                 self.cx.jobs.blame(&mut self.cx.agent, from, job, error);
                 result = Err(error);
             }
