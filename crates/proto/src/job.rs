@@ -11,6 +11,7 @@ pub mod cx;
 pub mod facts;
 mod failure;
 mod lifecycle;
+pub mod names;
 mod profile;
 mod rank_service;
 pub mod ranks;
@@ -35,7 +36,7 @@ pub use lifecycle::Wait;
 use lifecycle::{Event, Lifecycle};
 pub use profile::Born;
 use profile::Profile;
-use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
+use rank_service::RankService;
 use ranks::Exit;
 use stacks::Stacks;
 use std::collections::{BTreeMap, VecDeque};
@@ -177,7 +178,10 @@ impl Jobs {
     pub fn answer(&mut self, agent: &mut AgentCx, at: JobNode, asker: Asker, answer: Answer) {
         #[cfg(test)]
         self.answered.push((at, answer.clone()));
-        self.tell(agent, at.job, |job, cx| job.on_answer(cx, at.agent, Down { asker, answer }));
+        self.tell(agent, at.job, |job, cx| {
+            let here = names::answer(cx, at.agent, Down { asker, answer });
+            job.on_named(cx, here);
+        });
     }
 
     /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher. Frames from other agents, and
@@ -731,7 +735,7 @@ impl JobParts {
             UpFrame::Output => self.stdio.on_child_output(child, frame),
             UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
             UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
-            UpFrame::NamesUp => on_names_request(cx, frame),
+            UpFrame::NamesUp => names::on_request(cx, frame),
             UpFrame::Trace => cx.agent.links.send_job_up(cx.common.up, profile::frame(cx.facts, frame.payload)),
         }
     }
@@ -750,8 +754,8 @@ impl JobParts {
             }
             DownFrame::PmixDown => self.tell_pmix(cx, |pmix, cx| pmix.on_parent_frame(cx, &frame)),
             DownFrame::NamesDown => {
-                let here = on_names_answer(cx, frame);
-                self.serve(cx, |service, cx| service.on_named(cx, here));
+                let here = names::on_answer(cx, frame);
+                self.on_named(cx, here);
             }
         }
     }
@@ -828,10 +832,20 @@ impl JobParts {
         self.tell_pmix(cx, |pmix, cx| pmix.on_child_done(cx, child));
     }
 
-    /// At the root: an answer about names for one of the job's agents.
-    pub fn on_answer(&mut self, cx: &mut Cx<'_>, agent: AgentId, down: Down) {
-        let here = answer_names(cx, agent, down);
-        self.serve(cx, |service, cx| service.on_named(cx, here));
+    /// Handles the root's answer about names or other jobs, if there is one for this node.
+    fn on_named(&mut self, cx: &mut Cx<'_>, down: Option<Down>) {
+        let Some(Down { asker, answer }) = down else { return };
+        match (asker, answer) {
+            (Asker::Client(client), answer) => self.service.pmi.on_named(cx, client, answer),
+            (Asker::Server(id), answer) => {
+                let answer = wireup_wire::pmix::Answer::Names(answer);
+                self.tell_pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
+            }
+            (Asker::Agent, Answer::Order(order)) => self.tell_pmix(cx, |pmix, cx| pmix.on_order(cx, order)),
+            // The only answer that a correct root sends to an agent itself, and not for a client or PMIx server of the
+            // agent, is an order.
+            (Asker::Agent, _) => {}
+        }
     }
 
     pub fn on_launcher_gone(&mut self, cx: &mut Cx<'_>) {

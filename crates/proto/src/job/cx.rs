@@ -14,10 +14,9 @@ use crate::io::Output;
 use crate::link::Links;
 use crate::outbox::control_frame;
 use crate::time::Instant;
-use std::collections::VecDeque;
-use wireup_wire::frame::{Frame, UpFrame};
+use std::collections::{BTreeSet, VecDeque};
+use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
-use wireup_wire::inter_job::InterJobReport;
 use wireup_wire::names;
 use wireup_wire::peer::{self, Cause, Departed, Done, Failure, FenceTrace, Note};
 use wireup_wire::talk::{Control, JobDown, JobUp};
@@ -38,6 +37,8 @@ pub struct Common {
     /// The ranks of this node.
     pub ranks: Ranks,
     pub children: Children,
+    /// Local ranks that have published names which must be withdrawn when the rank ends.
+    pub publishers: BTreeSet<Rank>,
     /// The job's profile, if it has one.
     pub profile: Option<Box<Profile>>,
 }
@@ -87,6 +88,7 @@ impl Common {
             up: facts.tree.up(),
             ranks: Ranks::new(ranks.unwrap_or_default()),
             children: Children::new(&facts.below),
+            publishers: BTreeSet::new(),
             profile,
         }
     }
@@ -201,25 +203,6 @@ impl<'a> Cx<'a> {
     pub fn note(&mut self, note: Note) {
         let frame = control_frame(self.facts.id(), &Control::Note(note));
         self.agent.links.send_up(frame);
-    }
-
-    /// Sends the root a message of this agent about another job.
-    pub fn tell_root(&mut self, report: InterJobReport) {
-        self.say_to_root(names::Up::Report { agent: self.facts.me, report });
-    }
-
-    /// Sends the root a request or a message about names or other jobs.
-    pub fn say_to_root(&mut self, message: names::Up) {
-        if self.facts.root {
-            return self.ask_agent(message);
-        }
-        let payload = peer::encode(&message).into();
-        self.agent.links.send_job_up(self.common.up, self.facts.frame(UpFrame::NamesUp, 0, 0, payload));
-    }
-
-    /// Passes a request or a message about names or other jobs to the agent, at the root.
-    pub fn ask_agent(&mut self, message: names::Up) {
-        self.agent.from_job.push_back(FromJob::Asked(self.facts.id(), message));
     }
 
     /// The children on the path to agent `to` that have not finished; `None`: all children that have not finished.

@@ -5,6 +5,7 @@
 
 use super::cx::Cx;
 use super::facts::Facts;
+use super::names;
 use super::ranks::ProcessState;
 use super::stalls::{self, Stalls};
 use crate::collective::groups::Arrived as GroupArrived;
@@ -15,21 +16,17 @@ use crate::pmix::{self, AskedOfJob, Pmix};
 use crate::store::Store;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use wireup_wire::collective::Collective;
-use wireup_wire::frame::{DownFrame, Frame, PeerFrame};
-use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank, Rank};
-use wireup_wire::inter_job::{InterJobReport, Order};
-use wireup_wire::modex::Between;
-use wireup_wire::names::{self, Answer, Ask, Asker, Down, Keep};
-use wireup_wire::peer::{self, Cause, Departed};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{Client, Epoch, LocalRank};
+use wireup_wire::names::Asker;
+use wireup_wire::peer::{Cause, Departed};
 use wireup_wire::talk::{JobDown, JobUp};
 
 pub struct RankService {
     pub pmi: PmiServer,
     pub pmix: Option<Box<Pmix>>,
     pub store: Option<Box<Store>>,
-    names: Names,
     stalls: Stalls,
     /// What the job must do when the service returns.
     pub asked: Vec<AskedOfJob>,
@@ -42,7 +39,6 @@ impl RankService {
             pmix: Pmix::new(facts, &config),
             pmi: PmiServer::new(facts, config),
             store: Store::of_job(facts),
-            names: Names::default(),
             stalls: Stalls::default(),
             asked: Vec::new(),
         }
@@ -57,12 +53,11 @@ impl RankService {
                 self.miss_absent(cx);
             }
             pmi_server::Asked::Endpoints(rows) => self.tell_pmix_endpoints(cx, rows),
-            pmi_server::Asked::Name { client, ask } => self.names.ask(cx, cx.rank(local), Asker::Client(client), ask),
             pmi_server::Asked::Finalized => self.on_finalized(cx, local, false),
             pmi_server::Asked::Abort { code, message } => cx.fail_rank(local, Cause::Aborted { code, message }),
             pmi_server::Asked::Unreadable { problem } => cx.fail_rank(local, Cause::Pmi { problem }),
-            pmi_server::Asked::Enter { .. } | pmi_server::Asked::EnterGroup { .. } => {
-                unreachable!("the PMI server enters collectives itself")
+            pmi_server::Asked::Enter { .. } | pmi_server::Asked::EnterGroup { .. } | pmi_server::Asked::Name { .. } => {
+                unreachable!("the PMI server acts on these itself")
             }
         }
     }
@@ -79,7 +74,7 @@ impl RankService {
                     self.miss_absent(cx);
                 }
                 pmix::Asked::Finalized(local) => self.on_finalized(cx, local, true),
-                pmix::Asked::Name { from, id, ask } => self.names.ask(cx, from, Asker::Server(id), ask),
+                pmix::Asked::Name { from, id, ask } => names::ask(cx, from, Asker::Server(id), ask),
                 pmix::Asked::Gone => {
                     for local in cx.common.ranks.on_server_gone() {
                         self.depart(cx, local);
@@ -95,27 +90,6 @@ impl RankService {
     fn on_finalized(&mut self, cx: &mut Cx<'_>, local: LocalRank, by_pmix: bool) {
         cx.common.ranks.on_finalized(cx.agent.now, local, by_pmix);
         self.depart(cx, local);
-    }
-
-    /// The root's answer about names, for an asker on this node.
-    pub fn on_named(&mut self, cx: &mut Cx<'_>, down: Option<Down>) {
-        let Some(Down { asker, answer }) = down else { return };
-        match asker {
-            Asker::Client(client) => {
-                self.pmi.on_named(cx, client, answer);
-                self.pmi.resumed.push_back(client);
-            }
-            Asker::Server(id) => {
-                let answer = wireup_wire::pmix::Answer::Names(answer);
-                self.pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
-            }
-            Asker::Agent => {
-                // The only answer that a correct root sends to an agent itself, and not for a client or PMIx server of
-                // the agent, is an order.
-                let Answer::Order(order) = answer else { return };
-                self.pmix(cx, |pmix, cx| pmix.on_order(cx, order));
-            }
-        }
     }
 
     /// The listening sockets of the local ranks exist. Sends their address to all nodes, unless the job's description
@@ -152,7 +126,7 @@ impl RankService {
     pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         self.end_server_if_alone(cx);
         self.pmi.tables.attrs.on_gone(local);
-        self.names.on_gone(cx, cx.rank(local));
+        names::on_gone(cx, cx.rank(local));
         self.pmix(cx, |pmix, cx| pmix.on_rank_gone(cx, local));
     }
 
@@ -341,162 +315,5 @@ impl RankService {
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
         self.all_collectives().map(|all| all.exchanges.open()).sum()
-    }
-}
-
-/// Requests about names or other jobs, of PMI or PMIx, which go to the root along the job's tree; answers go to their
-/// nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
-#[derive(Default)]
-pub struct Names {
-    /// Local ranks that have published names which must be withdrawn when the rank ends.
-    publishers: BTreeSet<Rank>,
-}
-
-impl Names {
-    /// Sends a local rank's request about names or other jobs to the root.
-    pub fn ask(&mut self, cx: &mut Cx<'_>, from: Rank, asker: Asker, ask: Ask) {
-        if let Ask::Publish { keep: Keep::Rank, .. } = ask {
-            self.publishers.insert(from);
-        }
-        cx.say_to_root(names::Up::Ask { agent: cx.facts.me, asker, from, ask });
-    }
-
-    /// A local rank has ended.
-    pub fn on_gone(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        if self.publishers.remove(&rank) {
-            cx.say_to_root(names::Up::Left { rank });
-        }
-    }
-}
-
-/// Handles a child's request about names or other jobs.
-pub fn on_names_request(cx: &mut Cx<'_>, frame: Frame) {
-    match cx.facts.root {
-        true => read(cx, &frame).into_iter().for_each(|message| cx.ask_agent(message)),
-        false => cx.agent.links.send_job_up(cx.common.up, frame),
-    }
-}
-
-/// An answer from the parent. Returns the answer if it is for this agent.
-pub fn on_names_answer(cx: &mut Cx<'_>, frame: Frame) -> Option<Down> {
-    match AgentId(frame.arg) {
-        agent if agent == cx.facts.me => read(cx, &frame),
-        agent => {
-            pass_on(cx, agent, frame);
-            None
-        }
-    }
-}
-
-/// The root's answer to an agent, at the root. Returns the answer if it is for this agent.
-pub fn answer_names(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down> {
-    if agent == cx.facts.me {
-        return Some(down);
-    }
-    let frame = cx.facts.frame(DownFrame::NamesDown, 0, agent.0, peer::encode(&down).into());
-    pass_on(cx, agent, frame);
-    None
-}
-
-fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
-    if let Some(child) = cx.children_towards(Some(to)).first() {
-        return cx.agent.links.send_peer(*child, frame);
-    }
-    // All ranks in that subtree have ended: none needs an answer, but the root waits for the outcome of an order.
-    match read(cx, &frame) {
-        Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
-            cx.say_to_root(names::Up::Report { agent: to, report: InterJobReport::Ended });
-        }
-        // The ranks of that agent have ended, but the agent has kept the data that they committed.
-        Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
-            let payload = peer::encode(&Between::Order(order)).into();
-            cx.agent.links.send_peer(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));
-        }
-        Some(_) | None => {}
-    }
-}
-
-fn read<T: serde::de::DeserializeOwned>(cx: &mut Cx<'_>, frame: &Frame) -> Option<T> {
-    let message = peer::decode(&frame.payload);
-    message
-        .map_err(|error| cx.fail_here(Cause::Pmi { problem: format!("an agent's message about names: {error}") }))
-        .ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::job::cx::{Common, Ending, Sent};
-    use wireup_wire::frame::{FrameKind, UpFrame};
-    use wireup_wire::names::Range;
-    use wireup_wire::pmix::Wanted;
-
-    const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
-    const DOWN: Down = Down { asker: Asker::Client(CLIENT), answer: Answer::Done };
-
-    fn ask() -> Ask {
-        Ask::Publish { items: Vec::new(), range: Range::Session, keep: Keep::Rank }
-    }
-
-    /// Lets agent `me` of three agents act; agents 1 and 2 are children of agent 0.
-    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
-        Cx::bench(&Facts::for_test(3, 1, me), Instant(1), act)
-    }
-
-    #[test]
-    fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
-        let mut names = Names::default();
-        let (_, acts, _) = at(2, |cx| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
-        let [Sent::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
-        let (_, acts, _) = at(0, |cx| on_names_request(cx, up.clone()));
-        let [Sent::Asked(names::Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
-        assert_eq!((*agent, *asker, *from), (AgentId(2), DOWN.asker, Rank(2)));
-        let (here, acts, _) = at(0, |cx| answer_names(cx, *agent, DOWN));
-        let [Sent::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
-        assert_eq!(here, None);
-        assert_eq!(at(2, |cx| on_names_answer(cx, down.clone())).0, Some(DOWN));
-        let (here, acts, _) = at(1, |cx| on_names_answer(cx, down.clone()));
-        assert_eq!((here, acts), (None, vec![]), "it is not for agent 1");
-    }
-
-    #[test]
-    fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
-        let facts = Facts::for_test(3, 2, 0);
-        let mut common = Common::new(&facts, None);
-        common.children.on_lost(AgentId(2));
-        let mut order = |agent, order| {
-            let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
-            Cx::bench_in(&facts, &mut common, Instant(1), |cx| answer_names(cx, AgentId(agent), down)).1
-        };
-        assert!(matches!(&order(1, Order::TellDeparted)[..], [Sent::ToAgent(AgentId(1), _)]));
-        let acts = order(2, Order::TellDeparted);
-        let [Sent::Asked(names::Up::Report { agent: AgentId(2), report })] = &acts[..] else {
-            panic!("the root is told")
-        };
-        assert_eq!(*report, InterJobReport::Ended);
-        let give = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
-        let acts = order(2, give.clone());
-        let [Sent::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
-        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(give)));
-    }
-
-    #[test]
-    fn the_root_is_told_once_that_a_publisher_has_ended() {
-        let mut names = Names::default();
-        let gone = |names: &mut Names| at(1, |cx| names.on_gone(cx, Rank(1))).1.len();
-        assert_eq!(gone(&mut names), 0);
-        at(1, |cx| names.ask(cx, Rank(1), DOWN.asker, ask()));
-        assert_eq!((gone(&mut names), gone(&mut names)), (1, 0));
-    }
-
-    #[test]
-    fn bytes_that_are_not_a_message_fail_the_job() {
-        let frame = |kind: FrameKind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
-        let up = at(0, |cx| on_names_request(cx, frame(UpFrame::NamesUp.into(), 0))).2;
-        let down = at(1, |cx| on_names_answer(cx, frame(DownFrame::NamesDown.into(), 1))).2;
-        for endings in [up, down] {
-            let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
-            assert!(matches!(failure.cause, Cause::Pmi { .. }));
-        }
     }
 }

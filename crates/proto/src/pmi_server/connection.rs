@@ -1,7 +1,7 @@
 //! The server's half of the ranks' PMI conversations: reads requests, and answers each or records it.
 //!
 //! What a request needs beyond the conversation is an [`Asked`], which ends the reading until [`PmiServer`] (for a
-//! collective) or the job has acted on it. Replies are collected in [`Tables`]. Requests about collectives, names,
+//! collective or the root) or the job has acted on it. Replies are collected in [`Tables`]. Requests about collectives, names,
 //! processes and addresses are in `collectives` and `names`.
 
 use super::addresses::Addresses;
@@ -15,6 +15,7 @@ use crate::collective::{CollectiveConfig, Collectives, Entry, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
+use crate::job::names;
 use crate::memory::ShareId;
 use crate::plan::app_of;
 use bytes::Bytes;
@@ -27,7 +28,7 @@ use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{
     GROUPS_PER_RANK_MAX, KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX,
 };
-use wireup_wire::names::Ask;
+use wireup_wire::names::{Ask, Asker};
 use wireup_wire::peer::Cause;
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
 
@@ -90,6 +91,7 @@ impl PmiServer {
                     }
                 }
                 Some(Asked::EnterGroup { group, value }) => self.enter_group(cx, client.local, group, value),
+                Some(Asked::Name { client, ask }) => names::ask(cx, cx.rank(client.local), Asker::Client(client), ask),
                 Some(Asked::Unreadable { .. }) => {
                     self.clients.line(client).map(Line::close);
                     cx.output(Output::CloseClient { job: cx.facts.id(), client });
@@ -690,7 +692,7 @@ pub struct Tables {
     pub handed: Vec<ShareId>,
 }
 
-/// What a request of a rank needs of the server's collectives, or of other parts of the job.
+/// What a request of a rank needs of the server's collectives, of the root, or of other parts of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// The rank has called init.

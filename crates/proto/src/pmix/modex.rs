@@ -26,6 +26,7 @@
 
 use super::server::ServerProcess;
 use crate::job::cx::Cx;
+use crate::job::names;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::btree_map::Entry;
@@ -135,7 +136,7 @@ impl Modex {
                 }
                 (Seeker::Root(ticket), Between::Have { blobs, .. }) => {
                     for Blob { status, bytes: blob, .. } in blobs {
-                        cx.tell_root(InterJobReport::Given { ticket, status, blob });
+                        names::report(cx, InterJobReport::Given { ticket, status, blob });
                     }
                 }
                 (Seeker::Root(_), Between::Want { .. } | Between::Order(_) | Between::Report(_)) => {}
