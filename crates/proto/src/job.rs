@@ -1,11 +1,11 @@
 //! One job as seen by one agent: its local ranks, the child agents that run other parts of it, and the parent in its
 //! tree.
 //!
-//! [`Jobs`] finds the job that an input of the agent is for, and passes the input to it by one of the `on_*` functions of
-//! [`JobParts`], which owns the parts of the job. Each event is handled by one part, which sends frames through [`Cx`] and returns what the other
-//! parts must do; the function that called the part then calls those, so that the whole flow of an event is on the
-//! stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until then the
-//! job does not count as ending.
+//! [`Jobs`] finds the job that an input of the agent is for, and passes the input on by one of the `on_*` functions
+//! of [`JobParts`], which owns the parts of the job. Each event is handled by one part, which sends frames and returns what
+//! the other parts must do; the function that called the part then calls those, so that the whole flow of an event is
+//! on the stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until
+//! then the job does not count as ending.
 
 pub mod cx;
 pub mod facts;
@@ -17,12 +17,13 @@ mod rank_service;
 pub mod ranks;
 mod stacks;
 mod stalls;
-mod stdio;
+mod stdin;
 
 use crate::collective::Arrived;
 use crate::framework::rendezvous_ports;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
+use crate::output::JobOutput;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmix::{AskedOfJob, Pmix, Remains};
 use crate::store::Dictionary;
@@ -43,7 +44,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
-use stdio::{Sink, Stdio};
+use stdin::{Sink, Stdin};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
@@ -316,7 +317,8 @@ pub struct Job {
 /// The parts of a job that handle its events.
 pub struct JobParts {
     lifecycle: Lifecycle,
-    stdio: Stdio,
+    output: JobOutput,
+    stdin: Stdin,
     ends: Ends,
     service: RankService,
     stacks: Stacks,
@@ -340,7 +342,8 @@ impl Job {
             common: Common::new(&facts, Profile::new(&facts, born, now)),
             parts: JobParts {
                 lifecycle,
-                stdio: Stdio::new(&facts),
+                output: JobOutput::new(&facts),
+                stdin: Stdin::new(&facts),
                 ends: Ends::default(),
                 service: RankService::new(&facts),
                 stacks: Stacks::default(),
@@ -351,10 +354,10 @@ impl Job {
 
     /// Time at which the job must get a `Tick`; `None`: no deadline.
     pub fn deadline(&self) -> Option<Instant> {
-        let Job { facts, common: Common { ranks, profile, .. }, parts: JobParts { stdio, ends, service, .. } } = self;
+        let Job { facts, common: Common { ranks, profile, .. }, parts: JobParts { output, ends, service, .. } } = self;
         let after_ns = facts.spec.options.stall_report_ns;
         let of_common = [ranks.deadline(), ranks.stall_deadline(after_ns), profile.as_ref().and_then(|p| p.deadline())];
-        let of_parts = [stdio.deadline(), service.deadline(after_ns), ends.deadline()];
+        let of_parts = [output.deadline(), service.deadline(after_ns), ends.deadline()];
         of_common.into_iter().chain(of_parts).flatten().min()
     }
 
@@ -414,7 +417,7 @@ impl Job {
 
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
-        self.parts.stdio.held_bytes()
+        self.parts.output.held_bytes()
     }
 
     /// Number of collectives in progress here, for the simulator's checkers.
@@ -434,7 +437,7 @@ impl JobParts {
             self.service.check_broken(cx);
         }
         self.end_if_asked(cx);
-        self.stdio.flush(cx);
+        self.output.flush(cx);
         self.stacks.tell_if_complete(cx);
         self.lifecycle.say_ready(cx, &mut self.ends);
         // Failures are handled before the start of the ranks is reported: a job that was reported as started cannot
@@ -461,7 +464,7 @@ impl JobParts {
     fn follow_service(&mut self, cx: &mut Cx<'_>) {
         for asked in std::mem::take(&mut self.service.asked) {
             match asked {
-                AskedOfJob::Log { local, stream, bytes } => self.stdio.on_bytes(cx, local, stream, &bytes),
+                AskedOfJob::Log { local, stream, bytes } => self.output.on_bytes(cx, local, stream, &bytes),
                 AskedOfJob::StartRanks(env) => {
                     self.lifecycle.add_env(env);
                     self.lifecycle.release(cx, Wait::Server);
@@ -538,13 +541,13 @@ impl JobParts {
             JobEvent::SecretOfRanks { secret } => self.service.pmi.on_secret(cx, &secret),
             JobEvent::Shared { share, result: Ok(()) } => self.service.pmi.on_shared(cx, share),
             JobEvent::Shared { share, result: Err(problem) } => self.service.pmi.on_share_failed(cx, share, problem),
-            JobEvent::StdioBytes { local, stream, bytes } => self.stdio.on_bytes(cx, local, stream, &bytes),
+            JobEvent::StdioBytes { local, stream, bytes } => self.output.on_bytes(cx, local, stream, &bytes),
             JobEvent::StdioClosed { local, stream } => {
                 if cx.common.ranks.on_stream_closed(local, stream) {
-                    self.stdio.on_ended((local, cx.rank(local)), stream);
+                    self.output.on_ended((local, cx.rank(local)), stream);
                 }
             }
-            JobEvent::StdinTaken { local, bytes } => self.stdio.on_taken(cx, Sink::Local(local), bytes),
+            JobEvent::StdinTaken { local, bytes } => self.stdin.on_taken(cx, Sink::Local(local), bytes),
             JobEvent::PmixBytes { bytes } => {
                 self.tell_pmix(cx, |pmix, _| pmix.server.on_bytes(&bytes));
                 while self.serve(cx, |service, cx| service.pmix(cx, Pmix::read)) == Some(true) {}
@@ -601,7 +604,7 @@ impl JobParts {
     /// Gives up the local ranks that wait to be started: they will not be started.
     fn drop_deferred(&mut self, cx: &mut Cx<'_>) {
         if self.lifecycle.drop_deferred() {
-            self.stdio.give_ranks_up(cx);
+            self.output.give_ranks_up(cx);
         }
     }
 
@@ -680,7 +683,7 @@ impl JobParts {
             // Simulated time may not have passed since the driver carried out what it was asked for.
             profile.on_answered(cx.agent.now);
         }
-        self.stdio.on_tick(cx);
+        self.output.on_tick(cx);
         for local in cx.common.ranks.on_tick(cx.agent.now) {
             self.serve(cx, |service, cx| service.depart(cx, local));
         }
@@ -697,7 +700,7 @@ impl JobParts {
     fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus, out_of_memory: bool) {
         let Some(exit) = cx.common.ranks.on_exited(cx.agent.now, local, status, out_of_memory) else { return };
         self.serve(cx, |service, cx| service.on_rank_gone(cx, local));
-        self.stdio.on_sink_gone(cx, Sink::Local(local));
+        self.stdin.on_gone(cx, Sink::Local(local));
         match exit {
             Exit::Bad(cause) => cx.fail_rank(local, cause),
             Exit::Good => {
@@ -719,7 +722,7 @@ impl JobParts {
 
     /// The keeper has ended, and the kernel kills the ranks: no more events about them will arrive.
     fn on_keeper_lost(&mut self, cx: &mut Cx<'_>, problem: Option<SpawnError>) {
-        self.stdio.give_ranks_up(cx);
+        self.output.give_ranks_up(cx);
         if let Some(pmix) = &mut self.service.pmix {
             pmix.server.on_keeper_lost();
         }
@@ -732,8 +735,8 @@ impl JobParts {
         match kind {
             UpFrame::ExchangeUp => self.on_exchange(cx, Arrived::of_tree(cx.facts, Some(child), frame)),
             UpFrame::GroupUp => self.serve(cx, |service, cx| service.on_group(cx, Some(child), frame)),
-            UpFrame::Output => self.stdio.on_child_output(child, frame),
-            UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
+            UpFrame::Output => self.output.on_child(child, frame),
+            UpFrame::InputCredit => self.stdin.on_taken(cx, Sink::Child(child), frame.arg),
             UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
             UpFrame::NamesUp => names::on_request(cx, frame),
             UpFrame::Trace => cx.agent.links.send_job_up(cx.common.up, profile::frame(cx.facts, frame.payload)),
@@ -745,9 +748,9 @@ impl JobParts {
         match kind {
             DownFrame::ExchangeDown => self.on_exchange(cx, Arrived::of_tree(cx.facts, None, frame)),
             DownFrame::GroupDown => self.serve(cx, |service, cx| service.on_group(cx, None, frame)),
-            DownFrame::OutputCredit => self.stdio.on_output_credit(&frame),
+            DownFrame::OutputCredit => self.output.on_credit(&frame),
             DownFrame::Input => {
-                for local in self.stdio.on_input(cx, &frame) {
+                for local in self.stdin.on_input(cx, &frame) {
                     let bytes = frame.payload.clone();
                     self.lifecycle.for_ranks(cx, Output::Write { job: cx.facts.id(), local, bytes });
                 }
@@ -827,7 +830,7 @@ impl JobParts {
         if done.is_torn {
             self.ends.is_torn = true;
         }
-        self.stdio.on_sink_gone(cx, Sink::Child(child));
+        self.stdin.on_gone(cx, Sink::Child(child));
         self.service.pmi.collectives.barriers.on_child_done(child);
         self.tell_pmix(cx, |pmix, cx| pmix.on_child_done(cx, child));
     }
@@ -849,7 +852,7 @@ impl JobParts {
     }
 
     pub fn on_launcher_gone(&mut self, cx: &mut Cx<'_>) {
-        self.stdio.discard();
+        self.output.discard();
         cx.fail_by(Cause::Launcher { problem: "its launcher has exited".into() });
     }
 
@@ -899,14 +902,14 @@ impl JobParts {
     /// Ends the job on this agent, because no agent above it in the job's tree waits for the job any more.
     pub fn abandon(&mut self, cx: &mut Cx<'_>) {
         cx.common.up = Up::Nowhere;
-        self.stdio.discard();
+        self.output.discard();
         cx.kill(0);
     }
 
     /// Gives up waiting: the kill did not end everything in time. If only output that waits for a reader is left, that
     /// is no failure.
     fn give_up(&mut self, cx: &mut Cx<'_>) {
-        let held_up = !self.stdio.is_flushed();
+        let held_up = !self.output.is_flushed();
         // In a standing session a job's end must not affect the link to an agent.
         let standing = cx.agent.standing;
         let links = &cx.agent.links;
@@ -923,11 +926,11 @@ impl JobParts {
             }
         }
         if cx.common.ranks.are_alive() {
-            self.stdio.give_ranks_up(cx);
+            self.output.give_ranks_up(cx);
         }
         if held_up {
             if self.ends.is_unwanted {
-                self.stdio.discard();
+                self.output.discard();
             }
             self.ends.force(cx.now());
         } else if let Some(pmix) = &mut self.service.pmix {
@@ -957,7 +960,7 @@ impl JobParts {
             cx.common.profile.is_some() && !cx.facts.root && !cx.agent.clock.is_known() && !self.ends.is_forced();
         // Ranks of other nodes may wait for values that the local ranks have written to the store before they ended.
         let has_writes = !self.ends.is_ending() && self.service.store.as_ref().is_some_and(|store| !store.is_drained());
-        !self.service.has_server() && self.stdio.is_flushed() && !passes_on && !wants_clock && !has_writes
+        !self.service.has_server() && self.output.is_flushed() && !passes_on && !wants_clock && !has_writes
     }
 
     fn say_done(&mut self, cx: &mut Cx<'_>) {
