@@ -22,7 +22,6 @@ mod stdin;
 use crate::collective::Arrived;
 use crate::framework::rendezvous_ports;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
-use crate::outbox::control_frame;
 use crate::output::JobOutput;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmix::{AskedOfJob, Pmix, Remains};
@@ -666,7 +665,7 @@ impl JobParts {
     fn on_rendezvous_reserved(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
         match cx.facts.root {
             true => self.lifecycle.on_rendezvous(cx, address),
-            false => cx.control_up(JobUp::Rendezvous { address }),
+            false => cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Rendezvous { address })),
         }
     }
 
@@ -883,7 +882,7 @@ impl JobParts {
         if cx.facts.root {
             self.ends.on_missing((cx.now(), cx.agent.start_by), missing);
         } else {
-            cx.control_up(JobUp::Missing(missing));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Missing(missing)));
         }
     }
 
@@ -917,10 +916,7 @@ impl JobParts {
         for agent in cx.common.children.give_up(is_lost) {
             self.ends.is_torn = true;
             if standing {
-                cx.agent.links.send_peer(
-                    agent,
-                    control_frame(cx.facts.id(), &Control::JobDown(JobDown::Over { agents: Vec::new() })),
-                );
+                cx.agent.links.send_peer(agent, cx.facts.control(JobDown::Over { agents: Vec::new() }));
             } else {
                 cx.drop_child(agent);
             }
@@ -983,15 +979,15 @@ impl JobParts {
                 .send_job_up(cx.common.up, profile.finish(cx.facts, &cx.agent.clock, traffic, &cx.common.ranks));
         }
         if let Some(error) = self.ends.first_error.take() {
-            cx.control_up(JobUp::RankError(error));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::RankError(error)));
         }
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
-            cx.agent.links.send_job_up(cx.common.up, control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(ended));
             let answer = ToLauncher::Decided(Err(format!("job {} has ended", cx.facts.id())));
-            cx.agent.links.report(&control_frame(cx.facts.id(), &Control::ToLauncher(answer)), true);
+            cx.agent.links.report(&cx.facts.control(answer), true);
         } else {
-            cx.control_up(JobUp::Done(done));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Done(done)));
         }
         cx.output(Output::JobGone { job: cx.facts.id() });
     }

@@ -12,14 +12,12 @@ use super::ranks::{Process, Ranks};
 use crate::clock_offset::ClockOffset;
 use crate::io::Output;
 use crate::link::Links;
-use crate::outbox::control_frame;
 use crate::time::Instant;
 use std::collections::{BTreeSet, VecDeque};
-use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::names;
-use wireup_wire::peer::{self, Cause, Departed, Done, Failure, FenceTrace, Note};
-use wireup_wire::talk::{Control, JobDown, JobUp};
+use wireup_wire::peer::{Cause, Departed, Done, Failure, FenceTrace, Note};
+use wireup_wire::talk::{JobDown, JobUp};
 
 pub struct Cx<'a> {
     pub facts: &'a Facts,
@@ -176,16 +174,12 @@ impl<'a> Cx<'a> {
         self.agent.links.out.push(output);
     }
 
-    pub fn control_up(&mut self, message: JobUp) {
-        self.agent.links.send_job_up(self.common.up, control_frame(self.facts.id(), &Control::JobUp(message)));
-    }
-
     /// Sends a report about waiting ranks towards the launcher and, at the root, to every `wireup why` that watches the
     /// job (until it has received the call stacks). While the job is watched, the launcher gets no `Stall`, whose lines
     /// would appear among the job's output.
     pub fn report(&mut self, message: JobUp) {
         let is_stall = matches!(message, JobUp::Stall(_));
-        let frame = control_frame(self.facts.id(), &Control::JobUp(message));
+        let frame = self.facts.control(message);
         let is_watched = self.facts.root && self.agent.links.report(&frame, !is_stall);
         if !(is_watched && is_stall) {
             self.agent.links.send_job_up(self.common.up, frame);
@@ -195,13 +189,13 @@ impl<'a> Cx<'a> {
     /// Sends a control message to all children.
     pub fn control_down(&mut self, message: JobDown) {
         let facts = self.facts;
-        let frame = control_frame(facts.id(), &Control::JobDown(message));
+        let frame = facts.control(message);
         facts.below.iter().for_each(|child| self.agent.links.send_peer(*child, frame.clone()));
     }
 
     /// Sends a note for the user, along the session's tree.
     pub fn note(&mut self, note: Note) {
-        let frame = control_frame(self.facts.id(), &Control::Note(note));
+        let frame = self.facts.control(note);
         self.agent.links.send_up(frame);
     }
 
@@ -261,7 +255,7 @@ impl<'a> Cx<'a> {
     pub fn report_departed(&mut self, departed: Departed) {
         match self.facts.root {
             true => self.endings.push_back(Ending::Departed(departed)),
-            false => self.control_up(JobUp::Departed(departed)),
+            false => self.agent.links.send_job_up(self.common.up, self.facts.control(JobUp::Departed(departed))),
         }
     }
 
@@ -293,9 +287,10 @@ mod bench {
     use crate::link::Routes;
     use crate::policy::Policy;
     use wireup_coll::tree::Tree;
-    use wireup_wire::frame::FrameKind;
-    use wireup_wire::peer::AgentTransport;
+    use wireup_wire::frame::{Frame, FrameKind};
+    use wireup_wire::peer::{self, AgentTransport};
     use wireup_wire::route::{self, Routed};
+    use wireup_wire::talk::Control;
 
     /// A frame that a part has sent, or an action that it has requested.
     #[derive(Clone, PartialEq, Eq, Debug)]
