@@ -1,8 +1,8 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! - `connection`: the conversations, and the tables that answers come from
-//! - `kvs`: the pairs
-//! - `collectives`: what ranks enter together; `arena` lays out the results of allgathers
+//! - `connection`: the conversations, the fences, and the tables that answers come from
+//! - `kvs`: the pairs; `gets`: the requests that read them and the attributes
+//! - `collectives`: what else ranks enter together; `arena` lays out the results of allgathers
 //! - `names`: requests about published names, for processes, and about addresses
 //! - `addresses`: at which addresses ranks are reached
 //! - `endpoints`: listening sockets that ranks have from their start
@@ -13,6 +13,7 @@ mod arena;
 mod collectives;
 mod connection;
 pub mod endpoints;
+mod gets;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
