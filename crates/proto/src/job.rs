@@ -68,19 +68,11 @@ pub struct Jobs {
     /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
     /// is due (`Session::look_around`).
     pub have_changed: bool,
-    /// Requests of jobs that have handled an event, and jobs that have ended, in order; the session still has to handle
-    /// them.
-    pub due: VecDeque<Due>,
+    /// Jobs that have ended on this agent and that the session has not forgotten yet, in order.
+    pub over: VecDeque<Job>,
     /// Answers that were sent to requests about names or other jobs, recorded for tests.
     #[cfg(test)]
     pub answered: Vec<(JobNode, Answer)>,
-}
-
-/// An action that the session must carry out after a job has handled an event.
-pub enum Due {
-    Request(FromJob),
-    /// The job has ended on this agent, and is to be forgotten.
-    Over(Box<Job>),
 }
 
 /// A node of a job.
@@ -162,10 +154,10 @@ impl Jobs {
         act(&mut job.parts, &mut cx);
         let is_over = job.parts.after_input(&mut cx);
         self.have_changed |= is_over || before != (job.is_ending(), job.is_forced());
-        self.due.extend(agent.from_job.drain(..).map(Due::Request));
         if is_over {
-            let job = self.remove(id).map(Box::new);
-            self.due.extend(job.map(Due::Over));
+            let job = self.remove(id);
+            self.over.extend(job);
+            agent.from_jobs.push_back(FromJob::Over);
         }
     }
 

@@ -51,16 +51,18 @@ pub struct AgentCx {
     /// Whether the session outlives its jobs.
     pub standing: bool,
     pub links: Links,
-    /// Requests of the job that is handling an event.
-    pub from_job: VecDeque<FromJob>,
+    /// What the agent must do for jobs that have handled an event, in order.
+    pub from_jobs: VecDeque<FromJob>,
 }
 
-/// A request of a job to its agent, carried out after the job has handled its input.
+/// What the agent must do for a job, after the job has handled its input.
 pub enum FromJob {
     /// At the root: a request or a message about names or other jobs, which the agent handles.
     Asked(JobId, names::Up),
     /// A child does not respond, and its link was closed: later jobs are not sent to it.
     Dropped(AgentId),
+    /// The job has ended on this agent, and is to be forgotten: the first of `Jobs::over`.
+    Over,
 }
 
 /// A reason to end the job, or a signal for its ranks, that a part has found.
@@ -213,7 +215,7 @@ impl<'a> Cx<'a> {
     /// Closes the link of a child that does not respond.
     pub fn drop_child(&mut self, child: AgentId) {
         if self.agent.links.cut_child(child) {
-            self.agent.from_job.push_back(FromJob::Dropped(child));
+            self.agent.from_jobs.push_back(FromJob::Dropped(child));
         }
     }
 
@@ -337,18 +339,18 @@ mod bench {
                 clock: ClockOffset::default(),
                 standing: false,
                 links,
-                from_job: VecDeque::new(),
+                from_jobs: VecDeque::new(),
             };
             let mut cx = Cx::new(&mut agent, facts, common, false);
             let result = act(&mut cx);
             let endings = std::mem::take(&mut cx.endings).into();
-            let AgentCx { links, from_job, .. } = &mut agent;
+            let AgentCx { links, from_jobs, .. } = &mut agent;
             let sent = std::iter::from_fn(|| links.out.pop()).map(|output| sent(facts, tree, output));
             let asked = |from| match from {
                 FromJob::Asked(_, message) => Some(Sent::Asked(message)),
-                FromJob::Dropped(_) => None,
+                FromJob::Dropped(_) | FromJob::Over => None,
             };
-            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_job.drain(..).filter_map(asked)).collect();
+            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_jobs.drain(..).filter_map(asked)).collect();
             (result, sent, endings)
         }
     }

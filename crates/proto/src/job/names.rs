@@ -42,7 +42,7 @@ fn send(cx: &mut Cx<'_>, message: Up) {
 
 /// Passes a request or a message to the root's agent.
 pub fn serve(cx: &mut Cx<'_>, message: Up) {
-    cx.agent.from_job.push_back(FromJob::Asked(cx.facts.id(), message));
+    cx.agent.from_jobs.push_back(FromJob::Asked(cx.facts.id(), message));
 }
 
 /// Handles a child's request or message.

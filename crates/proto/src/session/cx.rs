@@ -58,7 +58,7 @@ impl Cx {
                 clock: ClockOffset::of(&session.remote_shell),
                 standing: policy.survives_losses(),
                 links: Links::new(me, session.links.transport, policy, routes),
-                from_job: VecDeque::new(),
+                from_jobs: VecDeque::new(),
             },
             jobs: Jobs::default(),
             is_leaving: false,

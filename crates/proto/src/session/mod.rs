@@ -25,7 +25,7 @@ pub use heartbeat::Side;
 
 use crate::io::{LinkId, Peer};
 pub use crate::job::JobNode;
-use crate::job::{AgentCx, Born, Due, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
+use crate::job::{AgentCx, Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
 use crate::link::{Arrived, Routes};
 use crate::outbox::control_frame;
 use crate::policy::Policy;
@@ -267,12 +267,12 @@ impl Session {
 
     /// Handles the requests of jobs, and forgets the jobs that have ended.
     pub fn serve_jobs(&mut self) {
-        while let Some(due) = self.cx.jobs.due.pop_front() {
+        while let Some(due) = self.cx.agent.from_jobs.pop_front() {
             match due {
-                Due::Request(FromJob::Asked(job, message)) => self.on_asked(job, message),
+                FromJob::Asked(job, message) => self.on_asked(job, message),
                 // The job has given up this child, which does not respond: later jobs are not sent to it.
-                Due::Request(FromJob::Dropped(child)) => drop(self.child_starts.children.on_lost(child)),
-                Due::Over(job) => self.on_job_over(*job),
+                FromJob::Dropped(child) => drop(self.child_starts.children.on_lost(child)),
+                FromJob::Over => self.cx.jobs.over.pop_front().into_iter().for_each(|job| self.on_job_over(job)),
             }
         }
     }
