@@ -73,7 +73,7 @@ impl Agent {
 
     /// The next action for the driver; call until `None`.
     pub fn poll(&mut self) -> Option<Output> {
-        self.session.cx.links.out.pop()
+        self.session.cx.agent.links.out.pop()
     }
 
     /// Time at which `handle` must be called with `Input::Tick` if no other input arrives before.
@@ -110,15 +110,15 @@ impl Agent {
         let cx = &mut session.cx;
         match input {
             Input::Job { job, event } => {
-                cx.tell_job(job, |job, cx| job.on_event(cx, event));
+                cx.jobs.tell(&mut cx.agent, job, |job, cx| job.on_event(cx, event));
                 return false;
             }
             Input::LinkBytes { link, bytes } => self.on_bytes(link, bytes),
             Input::LinkUp { link, peer, local } => session.on_link_up(link, peer, local),
             Input::LinkDown { link, problem } => session.on_link_down(link, problem),
-            Input::Listening { result } => cx.links.with_direct(|direct| direct.on_listening(result)),
+            Input::Listening { result } => cx.agent.links.with_direct(|direct| direct.on_listening(result)),
             Input::DialFailed { agent: Some(agent), problem } => {
-                cx.links.with_direct(|direct| direct.on_dial_failed(agent, problem));
+                cx.agent.links.with_direct(|direct| direct.on_dial_failed(agent, problem));
             }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
             Input::ShellEnded { shell, end: Ok((status, stderr)) } => {
@@ -139,7 +139,7 @@ impl Agent {
             Input::StepNotSealed { problem } => cx.note(Note::NotSealed { problem }),
             Input::ToldToEnd { signal } => {
                 session.leaving.on_told_to_end();
-                cx.tell_jobs(cx.jobs.ids(), |_, cx| cx.fail_here(Cause::ToldToEnd { signal }));
+                cx.jobs.tell_each(&mut cx.agent, cx.jobs.ids(), |_, cx| cx.fail_here(Cause::ToldToEnd { signal }));
             }
             Input::RankPortsReserved { result } => {
                 session.report_ports(|ports, cx| ports.on_reserved(cx, result));
@@ -161,7 +161,7 @@ impl Agent {
     /// Handles the frames in bytes that were received on a link.
     fn on_bytes(&mut self, link: LinkId, mut bytes: Bytes) {
         let problem = loop {
-            let Some(reader) = self.session.cx.links.reader(link) else { break None };
+            let Some(reader) = self.session.cx.agent.links.reader(link) else { break None };
             let handled = match reader.next(&mut bytes) {
                 Ok(Some(frame)) => self.on_frame(link, frame).map_err(|error| error.to_string()),
                 Ok(None) => break None,
@@ -184,22 +184,22 @@ impl Agent {
     /// Passes a frame to the part that handles it.
     fn on_frame(&mut self, link: LinkId, frame: Frame) -> Result<(), PeerError> {
         let cx = &mut self.session.cx;
-        let Some(peer) = cx.links.peer(link) else { return Ok(()) };
+        let Some(peer) = cx.agent.links.peer(link) else { return Ok(()) };
         let branch = match peer {
             Peer::Child { agent, .. } => Some(agent),
             Peer::Launcher if cx.policy.has_many_launchers() => return self.on_launcher_frame(link, frame),
             Peer::Parent | Peer::Launcher => None,
             Peer::Direct(agent) => {
-                let arrived = cx.links.on_direct_frame(link, agent, frame);
+                let arrived = cx.agent.links.on_direct_frame(link, agent, frame);
                 return self.session.on_arrived(arrived);
             }
             // An agent that has lost its parent becomes a child when it is adopted; until then its frames are ignored.
             Peer::Rejoin { .. } => return Ok(()),
         };
-        let neighbour = cx.links.agent_at(peer);
+        let neighbour = cx.agent.links.agent_at(peer);
         match (frame.kind, neighbour) {
             (FrameKind::Routed, _) => {
-                if let Some(arrived) = cx.links.on_routed(branch, frame)? {
+                if let Some(arrived) = cx.agent.links.on_routed(branch, frame)? {
                     // The agent at the other end of the link has only forwarded the frame: an error in it does not
                     // close the link.
                     let _ = self.session.on_arrived(arrived);
@@ -215,7 +215,7 @@ impl Agent {
                 let job = JobId(frame.job);
                 self.session.on_arrived(Arrived { from, job, frame: Some(frame) })
             }
-            (FrameKind::Up(_) | FrameKind::Down(_), _) => cx.on_job_frame(neighbour, frame),
+            (FrameKind::Up(_) | FrameKind::Down(_), _) => cx.jobs.on_frame(&mut cx.agent, neighbour, frame),
             // A frame that was queued for this agent before the root adopted it is dropped.
             (FrameKind::Peer(_), None) if !cx.is_root() => Ok(()),
             (FrameKind::Peer(_), None) | (FrameKind::Pair, _) => Err(PeerError::Misdirected),
@@ -269,8 +269,8 @@ impl Agent {
             (None, Control::JobDown(JobDown::Over { agents })) if cx.policy.survives_losses() => {
                 session.on_over(agents, frame);
             }
-            (_, Control::JobDown(message)) => return cx.on_job_down(neighbour, job, message),
-            (_, Control::JobUp(message)) => return cx.on_job_up(neighbour, job, message),
+            (_, Control::JobDown(message)) => return cx.jobs.on_control_down(&mut cx.agent, neighbour, job, message),
+            (_, Control::JobUp(message)) => return cx.jobs.on_control_up(&mut cx.agent, neighbour, job, message),
             (Some(branch), Control::Note(note)) => session.child_starts.on_note(cx, branch, (job, note)),
             (_, Control::AreYouAlive) => session.heartbeat.on_asked(cx, side),
             (_, Control::Alive) => session.heartbeat.on_answered(cx, side),
@@ -316,7 +316,7 @@ impl Agent {
             }
             SessionUp::TransportLooked { missing } => session.agreement.on_looked(cx, branch, missing),
             SessionUp::ClockAsk { asked_ns } => {
-                cx.child(branch, SessionDown::ClockTell { asked_ns, told_ns: cx.now.0 });
+                cx.child(branch, SessionDown::ClockTell { asked_ns, told_ns: cx.agent.now.0 });
             }
             SessionUp::Here(agents) if survives => session.on_here(branch, agents),
             SessionUp::RankPorts(report) if survives => {

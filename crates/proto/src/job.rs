@@ -1,27 +1,28 @@
 //! One job as seen by one agent: its local ranks, the child agents that run other parts of it, and the parent in its
 //! tree.
 //!
-//! The agent passes an event to a [`Job`] ([`Job::act`]) by one of the `on_*` functions of [`JobParts`], which owns the
-//! parts of the job. Each event is handled by one part, which sends frames through [`Cx`] and returns what the other
-//! parts must do; the function that called the part then calls those, so that the whole flow of an event is on the
-//! stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until then the
-//! job does not count as ending.
+//! [`Jobs`] finds the job that an input of the agent is for, and passes the input on by one of the `on_*` functions
+//! of [`JobParts`], which owns the parts of the job. Each event is handled by one part, which sends frames and returns what
+//! the other parts must do; the function that called the part then calls those, so that the whole flow of an event is
+//! on the stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until
+//! then the job does not count as ending.
 
 pub mod cx;
 pub mod facts;
 mod failure;
 mod lifecycle;
+pub mod names;
 mod profile;
 mod rank_service;
 pub mod ranks;
 mod stacks;
 mod stalls;
-mod stdio;
+mod stdin;
 
 use crate::collective::Arrived;
 use crate::framework::rendezvous_ports;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
-use crate::outbox::control_frame;
+use crate::output::JobOutput;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmix::{AskedOfJob, Pmix, Remains};
 use crate::store::Dictionary;
@@ -35,21 +36,267 @@ pub use lifecycle::Wait;
 use lifecycle::{Event, Lifecycle};
 pub use profile::Born;
 use profile::Profile;
-use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
+use rank_service::RankService;
 use ranks::Exit;
 use stacks::Stacks;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::sync::Arc;
-use stdio::{Sink, Stdio};
+use stdin::{Sink, Stdin};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::frame::{DownFrame, Frame, UpFrame};
+use wireup_wire::collective::Collective;
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::names::Down;
-use wireup_wire::peer::{Cause, Done, Ended, MissingAgent, Note, RankError, SpawnError};
+use wireup_wire::names::{Answer, Asker, Down};
+use wireup_wire::peer::{self, Cause, Done, Ended, MissingAgent, Note, PeerError, RankError, SpawnError};
 use wireup_wire::rank_address;
+use wireup_wire::relay;
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown, JobUp, ToLauncher};
+
+/// The jobs of one agent.
+///
+/// A job's frames travel along its own tree. In a session of one run that is the session's tree; in a standing session
+/// it is a tree of the job's nodes, so the frames may come from any agent.
+#[derive(Default)]
+pub struct Jobs {
+    /// Descriptions of all jobs here, and of a job that is about to start.
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
+    /// is due (`Session::look_around`).
+    pub have_changed: bool,
+    /// Jobs that have ended on this agent and that the session has not forgotten yet, in order.
+    pub over: VecDeque<Job>,
+    /// Answers that were sent to requests about names or other jobs, recorded for tests.
+    #[cfg(test)]
+    pub answered: Vec<(JobNode, Answer)>,
+}
+
+/// A node of a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct JobNode {
+    pub job: JobId,
+    pub agent: AgentId,
+}
+
+impl Deref for Jobs {
+    type Target = BTreeMap<JobId, Job>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.jobs
+    }
+}
+
+impl Jobs {
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        self.specs.remove(&id);
+        self.jobs.remove(&id)
+    }
+
+    pub fn ids(&self) -> Vec<JobId> {
+        self.jobs.keys().copied().collect()
+    }
+
+    /// The jobs for which `which` holds.
+    pub fn ids_where(&self, which: impl Fn(&Job) -> bool) -> Vec<JobId> {
+        self.iter().filter(|(_, job)| which(job)).map(|(id, _)| *id).collect()
+    }
+
+    /// The jobs of which a child runs a part.
+    pub fn of_child(&self, child: AgentId) -> Vec<JobId> {
+        self.ids_where(|job| job.has_child(child))
+    }
+
+    pub fn spec(&self, id: JobId) -> Option<&Arc<JobSpec>> {
+        self.specs.get(&id)
+    }
+
+    pub fn specs(&self) -> impl Iterator<Item = &Arc<JobSpec>> {
+        self.specs.values()
+    }
+
+    /// Records the description of a job that is about to start.
+    pub fn announce(&mut self, spec: Arc<JobSpec>) {
+        self.specs.insert(spec.job, spec);
+    }
+
+    /// Replaces each job description by the equal one that `share` returns, so that simulated agents share its memory.
+    pub fn share_specs(&mut self, mut share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
+        for (id, spec) in &mut self.specs {
+            *spec = share(spec);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.facts.spec = spec.clone();
+            }
+        }
+    }
+
+    pub fn insert(&mut self, id: JobId, job: Job) {
+        self.jobs.insert(id, job);
+    }
+
+    /// Number of entries in all tables, for the simulator's checkers.
+    pub fn size(&self) -> usize {
+        self.jobs.len() + self.specs.len()
+    }
+
+    /// Passes an event to a job, by one of the `on_*` functions of [`JobParts`]. Does nothing if the job is not on this
+    /// agent.
+    pub fn tell(&mut self, agent: &mut AgentCx, id: JobId, act: impl FnOnce(&mut JobParts, &mut Cx<'_>)) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let before = (job.is_ending(), job.is_forced());
+        if let Some(profile) = &mut job.common.profile {
+            profile.on_event(agent.now);
+        }
+        let mut cx = Cx::new(agent, &job.facts, &mut job.common, before.0);
+        act(&mut job.parts, &mut cx);
+        let is_over = job.parts.after_input(&mut cx);
+        self.have_changed |= is_over || before != (job.is_ending(), job.is_forced());
+        if is_over {
+            let job = self.remove(id);
+            self.over.extend(job);
+            agent.from_jobs.push_back(FromJob::Over);
+        }
+    }
+
+    /// Passes an event to each of these jobs, by one of the `on_*` functions of [`JobParts`].
+    pub fn tell_each(&mut self, agent: &mut AgentCx, ids: Vec<JobId>, act: impl Fn(&mut JobParts, &mut Cx<'_>)) {
+        ids.into_iter().for_each(|id| self.tell(agent, id, &act));
+    }
+
+    /// At the root: sends an answer or an order to an agent of a job, about names or other jobs.
+    pub fn answer(&mut self, agent: &mut AgentCx, at: JobNode, asker: Asker, answer: Answer) {
+        #[cfg(test)]
+        self.answered.push((at, answer.clone()));
+        self.tell(agent, at.job, |job, cx| {
+            let here = names::answer(cx, at.agent, Down { asker, answer });
+            job.on_named(cx, here);
+        });
+    }
+
+    /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher. Frames from other agents, and
+    /// for jobs that are not here, are too late and ignored.
+    ///
+    /// # Errors
+    /// The frame travels in the other direction of the job's tree.
+    pub fn on_frame(&mut self, agent: &mut AgentCx, from: Option<AgentId>, frame: Frame) -> Result<(), PeerError> {
+        let id = JobId(frame.job);
+        let Some(side) = self.side(id, from) else { return Ok(()) };
+        match (side, frame.kind) {
+            (Some(child), FrameKind::Up(kind)) => {
+                self.tell(agent, id, |job, cx| job.on_frame_up(cx, child, kind, frame));
+            }
+            (None, FrameKind::Down(kind)) if !agent.links.is_root() || kind.may_come_from_launcher() => {
+                self.tell(agent, id, |job, cx| job.on_frame_down(cx, kind, frame));
+            }
+            _ => return Err(PeerError::Misdirected),
+        }
+        Ok(())
+    }
+
+    /// Handles a message from a job's parent in its tree, or (`None`) from the launcher.
+    ///
+    /// # Errors
+    /// A child has sent the message, or a launcher has sent one that launchers must not send.
+    pub fn on_control_down(
+        &mut self,
+        agent: &mut AgentCx,
+        from: Option<AgentId>,
+        id: JobId,
+        message: JobDown,
+    ) -> Result<(), PeerError> {
+        match self.side(id, from) {
+            None => {}
+            Some(None) if !agent.links.is_root() || message.may_come_from_launcher() => {
+                self.tell(agent, id, |job, cx| job.on_control_down(cx, message));
+            }
+            Some(_) => return Err(PeerError::Misdirected),
+        }
+        Ok(())
+    }
+
+    /// Handles a message from a job's child in its tree.
+    ///
+    /// # Errors
+    /// The parent or the launcher has sent it.
+    pub fn on_control_up(
+        &mut self,
+        agent: &mut AgentCx,
+        from: Option<AgentId>,
+        id: JobId,
+        mut message: JobUp,
+    ) -> Result<(), PeerError> {
+        let Some(side) = self.side(id, from) else { return Ok(()) };
+        let from = side.ok_or(PeerError::Misdirected)?;
+        if let JobUp::Missing(missing) = &mut message {
+            missing.retain(|missing| agent.links.routes.tree.subtree_contains(from, missing.agent));
+        }
+        self.tell(agent, id, |job, cx| job.on_control_up(cx, from, message));
+        Ok(())
+    }
+
+    /// Another agent has sent a message for a job that no correct agent sends: the job fails.
+    pub fn blame(&mut self, agent: &mut AgentCx, from: AgentId, job: JobId, error: PeerError) {
+        self.tell(agent, job, |_, cx| {
+            let sender = cx.facts.node_of(from).map(|node| cx.facts.name_of(node));
+            let sender = sender.unwrap_or_else(|| format!("agent {from}"));
+            cx.fail_here(Cause::Pmi { problem: format!("{sender}: {error}") });
+        });
+    }
+
+    /// Handles a frame that another agent, anywhere in the tree, has sent for a job that is here.
+    ///
+    /// # Errors
+    /// The message is one that no correct agent sends.
+    pub fn deliver(&mut self, agent: &mut AgentCx, from: AgentId, frame: Frame) -> Result<(), PeerError> {
+        let id = JobId(frame.job);
+        match frame.kind {
+            FrameKind::Peer(PeerFrame::Modex) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell(agent, id, |job, cx| job.tell_pmix(cx, |pmix, cx| pmix.on_between(cx, from, message)));
+            }
+            FrameKind::Peer(PeerFrame::Addresses) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell(agent, id, |job, cx| job.service.pmi.on_addresses(cx, from, message));
+            }
+            FrameKind::Peer(PeerFrame::Relay) => {
+                let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
+                self.tell(agent, id, |job, cx| job.service.pmi.on_relayed(cx, from, message));
+            }
+            FrameKind::Peer(PeerFrame::Store) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell(agent, id, |job, cx| {
+                    if let Some(store) = &mut job.service.store {
+                        store.on_between(cx, from, message);
+                    }
+                });
+            }
+            FrameKind::Peer(PeerFrame::Direct) => self.tell(agent, id, |job, cx| {
+                if let Some(node) = cx.facts.node_of(from) {
+                    job.on_exchange(cx, job.service.pmi.collectives.exchanges.of_node(node, frame));
+                }
+            }),
+            FrameKind::Control => match peer::decode(&frame.payload)? {
+                Control::JobDown(message) => return self.on_control_down(agent, Some(from), id, message),
+                Control::JobUp(message) => return self.on_control_up(agent, Some(from), id, message),
+                // Other control messages are exchanged only between neighbours in the session's tree.
+                _message => return Err(PeerError::Misdirected),
+            },
+            FrameKind::Up(_) | FrameKind::Down(_) => return self.on_frame(agent, Some(from), frame),
+            FrameKind::Routed | FrameKind::Pair => return Err(PeerError::Misdirected),
+        }
+        Ok(())
+    }
+
+    /// Finds out which neighbour in a job's tree has sent a frame. `Some(None)`: the parent or the launcher;
+    /// `Some(Some(_))`: this child; `None`: an agent that is no neighbour, or the job is not here.
+    fn side(&self, id: JobId, from: Option<AgentId>) -> Option<Option<AgentId>> {
+        let job = self.jobs.get(&id)?;
+        from.map_or(Some(None), |agent| job.side(agent))
+    }
+}
 
 /// A job on this agent: the interface for the agent's other parts.
 pub struct Job {
@@ -61,7 +308,8 @@ pub struct Job {
 /// The parts of a job that handle its events.
 pub struct JobParts {
     lifecycle: Lifecycle,
-    stdio: Stdio,
+    output: JobOutput,
+    stdin: Stdin,
     ends: Ends,
     service: RankService,
     stacks: Stacks,
@@ -85,7 +333,8 @@ impl Job {
             common: Common::new(&facts, Profile::new(&facts, born, now)),
             parts: JobParts {
                 lifecycle,
-                stdio: Stdio::new(&facts),
+                output: JobOutput::new(&facts),
+                stdin: Stdin::new(&facts),
                 ends: Ends::default(),
                 service: RankService::new(&facts),
                 stacks: Stacks::default(),
@@ -94,24 +343,12 @@ impl Job {
         }
     }
 
-    /// Lets the job act, by one of the `on_*` functions of its parts. Returns whether the job has ended here and can be
-    /// forgotten.
-    pub fn act(&mut self, agent: AgentCx<'_>, act: impl FnOnce(&mut JobParts, &mut Cx<'_>)) -> bool {
-        let Job { facts, common, parts } = self;
-        if let Some(profile) = &mut common.profile {
-            profile.on_event(agent.now);
-        }
-        let mut cx = Cx::new(agent, facts, common, parts.ends.is_ending());
-        act(parts, &mut cx);
-        parts.after_input(&mut cx)
-    }
-
     /// Time at which the job must get a `Tick`; `None`: no deadline.
     pub fn deadline(&self) -> Option<Instant> {
-        let Job { facts, common: Common { ranks, profile, .. }, parts: JobParts { stdio, ends, service, .. } } = self;
+        let Job { facts, common: Common { ranks, profile, .. }, parts: JobParts { output, ends, service, .. } } = self;
         let after_ns = facts.spec.options.stall_report_ns;
         let of_common = [ranks.deadline(), ranks.stall_deadline(after_ns), profile.as_ref().and_then(|p| p.deadline())];
-        let of_parts = [stdio.deadline(), service.deadline(after_ns), ends.deadline()];
+        let of_parts = [output.deadline(), service.deadline(after_ns), ends.deadline()];
         of_common.into_iter().chain(of_parts).flatten().min()
     }
 
@@ -171,19 +408,19 @@ impl Job {
 
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
-        self.parts.stdio.held_bytes()
+        self.parts.output.held_bytes()
     }
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.parts.service.open_collectives() + self.parts.service.collectives.barriers.open()
+        self.parts.service.open_collectives() + self.parts.service.pmi.collectives.barriers.open()
     }
 }
 
 impl JobParts {
     /// Performs the actions that are due after all parts have handled an input. Returns whether the job has ended here.
     fn after_input(&mut self, cx: &mut Cx<'_>) -> bool {
-        while let Some(client) = self.service.resumed.pop_front() {
+        while let Some(client) = self.service.pmi.resumed.pop_front() {
             self.on_client_bytes(cx, client, &[]);
         }
         self.follow_service(cx);
@@ -191,7 +428,7 @@ impl JobParts {
             self.service.check_broken(cx);
         }
         self.end_if_asked(cx);
-        self.stdio.flush(cx);
+        self.output.flush(cx);
         self.stacks.tell_if_complete(cx);
         self.lifecycle.say_ready(cx, &mut self.ends);
         // Failures are handled before the start of the ranks is reported: a job that was reported as started cannot
@@ -208,7 +445,7 @@ impl JobParts {
     }
 
     /// Lets the service of this node's ranks act, and then does what it asks for.
-    pub fn serve<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut RankService, &mut Cx<'_>) -> T) -> T {
+    fn serve<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut RankService, &mut Cx<'_>) -> T) -> T {
         let result = act(&mut self.service, cx);
         self.follow_service(cx);
         result
@@ -218,7 +455,7 @@ impl JobParts {
     fn follow_service(&mut self, cx: &mut Cx<'_>) {
         for asked in std::mem::take(&mut self.service.asked) {
             match asked {
-                AskedOfJob::Log { local, stream, bytes } => self.stdio.on_bytes(cx, local, stream, &bytes),
+                AskedOfJob::Log { local, stream, bytes } => self.output.on_bytes(cx, local, stream, &bytes),
                 AskedOfJob::StartRanks(env) => {
                     self.lifecycle.add_env(env);
                     self.lifecycle.release(cx, Wait::Server);
@@ -295,13 +532,13 @@ impl JobParts {
             JobEvent::SecretOfRanks { secret } => self.service.pmi.on_secret(cx, &secret),
             JobEvent::Shared { share, result: Ok(()) } => self.service.pmi.on_shared(cx, share),
             JobEvent::Shared { share, result: Err(problem) } => self.service.pmi.on_share_failed(cx, share, problem),
-            JobEvent::StdioBytes { local, stream, bytes } => self.stdio.on_bytes(cx, local, stream, &bytes),
+            JobEvent::StdioBytes { local, stream, bytes } => self.output.on_bytes(cx, local, stream, &bytes),
             JobEvent::StdioClosed { local, stream } => {
                 if cx.common.ranks.on_stream_closed(local, stream) {
-                    self.stdio.on_ended((local, cx.rank(local)), stream);
+                    self.output.on_ended((local, cx.rank(local)), stream);
                 }
             }
-            JobEvent::StdinTaken { local, bytes } => self.stdio.on_taken(cx, Sink::Local(local), bytes),
+            JobEvent::StdinTaken { local, bytes } => self.stdin.on_taken(cx, Sink::Local(local), bytes),
             JobEvent::PmixBytes { bytes } => {
                 self.tell_pmix(cx, |pmix, _| pmix.server.on_bytes(&bytes));
                 while self.serve(cx, |service, cx| service.pmix(cx, Pmix::read)) == Some(true) {}
@@ -358,7 +595,7 @@ impl JobParts {
     /// Gives up the local ranks that wait to be started: they will not be started.
     fn drop_deferred(&mut self, cx: &mut Cx<'_>) {
         if self.lifecycle.drop_deferred() {
-            self.stdio.give_ranks_up(cx);
+            self.output.give_ranks_up(cx);
         }
     }
 
@@ -392,7 +629,7 @@ impl JobParts {
             self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }
-        if let Some(agents) = self.service.collectives.exchanges.first_links(facts) {
+        if let Some(agents) = self.service.pmi.collectives.exchanges.first_links(facts) {
             // The first exchange will need direct links to these agents, so the links are opened in advance.
             cx.agent.links.prepare_peers(agents, cx.facts.id());
         }
@@ -420,7 +657,7 @@ impl JobParts {
     fn on_rendezvous_reserved(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
         match cx.facts.root {
             true => self.lifecycle.on_rendezvous(cx, address),
-            false => cx.control_up(JobUp::Rendezvous { address }),
+            false => cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Rendezvous { address })),
         }
     }
 
@@ -437,7 +674,7 @@ impl JobParts {
             // Simulated time may not have passed since the driver carried out what it was asked for.
             profile.on_answered(cx.agent.now);
         }
-        self.stdio.on_tick(cx);
+        self.output.on_tick(cx);
         for local in cx.common.ranks.on_tick(cx.agent.now) {
             self.serve(cx, |service, cx| service.depart(cx, local));
         }
@@ -454,7 +691,7 @@ impl JobParts {
     fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus, out_of_memory: bool) {
         let Some(exit) = cx.common.ranks.on_exited(cx.agent.now, local, status, out_of_memory) else { return };
         self.serve(cx, |service, cx| service.on_rank_gone(cx, local));
-        self.stdio.on_sink_gone(cx, Sink::Local(local));
+        self.stdin.on_gone(cx, Sink::Local(local));
         match exit {
             Exit::Bad(cause) => cx.fail_rank(local, cause),
             Exit::Good => {
@@ -476,7 +713,7 @@ impl JobParts {
 
     /// The keeper has ended, and the kernel kills the ranks: no more events about them will arrive.
     fn on_keeper_lost(&mut self, cx: &mut Cx<'_>, problem: Option<SpawnError>) {
-        self.stdio.give_ranks_up(cx);
+        self.output.give_ranks_up(cx);
         if let Some(pmix) = &mut self.service.pmix {
             pmix.server.on_keeper_lost();
         }
@@ -487,38 +724,49 @@ impl JobParts {
     pub fn on_frame_up(&mut self, cx: &mut Cx<'_>, from: AgentId, kind: UpFrame, frame: Frame) {
         let Some(child) = cx.facts.child_index(from) else { return };
         match kind {
-            UpFrame::ExchangeUp => self.on_exchange(cx, Some(child), frame),
+            UpFrame::ExchangeUp => self.on_exchange(cx, Arrived::of_tree(cx.facts, Some(child), frame)),
             UpFrame::GroupUp => self.serve(cx, |service, cx| service.on_group(cx, Some(child), frame)),
-            UpFrame::Output => self.stdio.on_child_output(child, frame),
-            UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
+            UpFrame::Output => self.output.on_child(child, frame),
+            UpFrame::InputCredit => self.stdin.on_taken(cx, Sink::Child(child), frame.arg),
             UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
-            UpFrame::NamesUp => on_names_request(cx, frame),
-            UpFrame::Trace => cx.up(profile::frame(cx.facts, frame.payload)),
+            UpFrame::NamesUp => names::on_request(cx, frame),
+            UpFrame::Trace => cx.agent.links.send_job_up(cx.common.up, profile::frame(cx.facts, frame.payload)),
         }
     }
 
     /// Handles a frame from the parent in the job's tree; at the root, from the launcher.
     pub fn on_frame_down(&mut self, cx: &mut Cx<'_>, kind: DownFrame, frame: Frame) {
         match kind {
-            DownFrame::ExchangeDown => self.on_exchange(cx, None, frame),
+            DownFrame::ExchangeDown => self.on_exchange(cx, Arrived::of_tree(cx.facts, None, frame)),
             DownFrame::GroupDown => self.serve(cx, |service, cx| service.on_group(cx, None, frame)),
-            DownFrame::OutputCredit => self.stdio.on_output_credit(&frame),
+            DownFrame::OutputCredit => self.output.on_credit(&frame),
             DownFrame::Input => {
-                for local in self.stdio.on_input(cx, &frame) {
+                for local in self.stdin.on_input(cx, &frame) {
                     let bytes = frame.payload.clone();
                     self.lifecycle.for_ranks(cx, Output::Write { job: cx.facts.id(), local, bytes });
                 }
             }
             DownFrame::PmixDown => self.tell_pmix(cx, |pmix, cx| pmix.on_parent_frame(cx, &frame)),
             DownFrame::NamesDown => {
-                let here = on_names_answer(cx, frame);
-                self.serve(cx, |service, cx| service.on_named(cx, here));
+                let here = names::on_answer(cx, frame);
+                self.on_named(cx, here);
             }
         }
     }
 
-    fn on_exchange(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
-        self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
+    /// Handles a frame of a collective of the whole job.
+    fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
+        match arrived {
+            Ok(arrived) if arrived.collective() == Collective::Modex => {
+                self.tell_pmix(cx, |pmix, cx| pmix.fences.on_exchange(cx, arrived, &mut pmix.server));
+            }
+            Ok(arrived) => {
+                if let Some(rows) = self.service.pmi.on_exchange(cx, arrived) {
+                    self.tell_pmix(cx, |pmix, cx| pmix.server.on_endpoints(cx, rows));
+                }
+            }
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+        }
     }
 
     /// Handles a message from the parent.
@@ -573,19 +821,29 @@ impl JobParts {
         if done.is_torn {
             self.ends.is_torn = true;
         }
-        self.stdio.on_sink_gone(cx, Sink::Child(child));
-        self.service.collectives.barriers.on_child_done(child);
+        self.stdin.on_gone(cx, Sink::Child(child));
+        self.service.pmi.collectives.barriers.on_child_done(child);
         self.tell_pmix(cx, |pmix, cx| pmix.on_child_done(cx, child));
     }
 
-    /// At the root: an answer about names for one of the job's agents.
-    pub fn on_answer(&mut self, cx: &mut Cx<'_>, agent: AgentId, down: Down) {
-        let here = answer_names(cx, agent, down);
-        self.serve(cx, |service, cx| service.on_named(cx, here));
+    /// Handles the root's answer about names or other jobs, if there is one for this node.
+    fn on_named(&mut self, cx: &mut Cx<'_>, down: Option<Down>) {
+        let Some(Down { asker, answer }) = down else { return };
+        match (asker, answer) {
+            (Asker::Client(client), answer) => self.service.pmi.on_named(cx, client, answer),
+            (Asker::Server(id), answer) => {
+                let answer = wireup_wire::pmix::Answer::Names(answer);
+                self.tell_pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
+            }
+            (Asker::Agent, Answer::Order(order)) => self.tell_pmix(cx, |pmix, cx| pmix.on_order(cx, order)),
+            // The only answer that a correct root sends to an agent itself, and not for a client or PMIx server of the
+            // agent, is an order.
+            (Asker::Agent, _) => {}
+        }
     }
 
     pub fn on_launcher_gone(&mut self, cx: &mut Cx<'_>) {
-        self.stdio.discard();
+        self.output.discard();
         cx.fail_by(Cause::Launcher { problem: "its launcher has exited".into() });
     }
 
@@ -616,7 +874,7 @@ impl JobParts {
         if cx.facts.root {
             self.ends.on_missing((cx.now(), cx.agent.start_by), missing);
         } else {
-            cx.control_up(JobUp::Missing(missing));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Missing(missing)));
         }
     }
 
@@ -635,14 +893,14 @@ impl JobParts {
     /// Ends the job on this agent, because no agent above it in the job's tree waits for the job any more.
     pub fn abandon(&mut self, cx: &mut Cx<'_>) {
         cx.common.up = Up::Nowhere;
-        self.stdio.discard();
+        self.output.discard();
         cx.kill(0);
     }
 
     /// Gives up waiting: the kill did not end everything in time. If only output that waits for a reader is left, that
     /// is no failure.
     fn give_up(&mut self, cx: &mut Cx<'_>) {
-        let held_up = !self.stdio.is_flushed();
+        let held_up = !self.output.is_flushed();
         // In a standing session a job's end must not affect the link to an agent.
         let standing = cx.agent.standing;
         let links = &cx.agent.links;
@@ -650,20 +908,17 @@ impl JobParts {
         for agent in cx.common.children.give_up(is_lost) {
             self.ends.is_torn = true;
             if standing {
-                cx.for_agent(
-                    agent,
-                    control_frame(cx.facts.id(), &Control::JobDown(JobDown::Over { agents: Vec::new() })),
-                );
+                cx.agent.links.send_peer(agent, cx.facts.control(JobDown::Over { agents: Vec::new() }));
             } else {
                 cx.drop_child(agent);
             }
         }
         if cx.common.ranks.are_alive() {
-            self.stdio.give_ranks_up(cx);
+            self.output.give_ranks_up(cx);
         }
         if held_up {
             if self.ends.is_unwanted {
-                self.stdio.discard();
+                self.output.discard();
             }
             self.ends.force(cx.now());
         } else if let Some(pmix) = &mut self.service.pmix {
@@ -693,7 +948,7 @@ impl JobParts {
             cx.common.profile.is_some() && !cx.facts.root && !cx.agent.clock.is_known() && !self.ends.is_forced();
         // Ranks of other nodes may wait for values that the local ranks have written to the store before they ended.
         let has_writes = !self.ends.is_ending() && self.service.store.as_ref().is_some_and(|store| !store.is_drained());
-        !self.service.has_server() && self.stdio.is_flushed() && !passes_on && !wants_clock && !has_writes
+        !self.service.has_server() && self.output.is_flushed() && !passes_on && !wants_clock && !has_writes
     }
 
     fn say_done(&mut self, cx: &mut Cx<'_>) {
@@ -709,20 +964,22 @@ impl JobParts {
         }
         if let Some(profile) = cx.common.profile.take() {
             let of_pmix = self.service.pmix.as_ref().map(|pmix| &pmix.fences.all);
-            let collectives = [Some(&self.service.collectives), of_pmix].into_iter().flatten();
+            let collectives = [Some(&self.service.pmi.collectives), of_pmix].into_iter().flatten();
             let traffic = collectives.flat_map(|of| [of.exchanges.traffic, of.barriers.traffic]);
-            cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
+            cx.agent
+                .links
+                .send_job_up(cx.common.up, profile.finish(cx.facts, &cx.agent.clock, traffic, &cx.common.ranks));
         }
         if let Some(error) = self.ends.first_error.take() {
-            cx.control_up(JobUp::RankError(error));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::RankError(error)));
         }
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
-            cx.up(control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(ended));
             let answer = ToLauncher::Decided(Err(format!("job {} has ended", cx.facts.id())));
-            cx.agent.links.report(&control_frame(cx.facts.id(), &Control::ToLauncher(answer)), true);
+            cx.agent.links.report(&cx.facts.control(answer), true);
         } else {
-            cx.control_up(JobUp::Done(done));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Done(done)));
         }
         cx.output(Output::JobGone { job: cx.facts.id() });
     }

@@ -1,20 +1,26 @@
 //! Sends standard output and error up the tree: lines are assembled here, and credit decides when they are sent.
 //!
-//! One `OutputStream` per job and stream. Every link has a separate window: this agent sends no more than its parent
-//! granted, and grants its children as much as it has forwarded. So a reader that stops blocks only its own sources:
-//! first the queues fill, then the agents stop reading the pipes, then the ranks block in `write`. Memory limit: window
-//! + one chunk per child; `QUEUE_BYTES`, [`PARTIAL_BYTES`] and one read for the node's own ranks.
+//! A job has one [`JobOutput`] on an agent, with an `OutputStream` for each stream. Every link has a separate window:
+//! this agent sends no more than its parent granted, and grants its children as much as it has forwarded. So a reader
+//! that stops blocks only its own sources: first the queues fill, then the agents stop reading the pipes, then the
+//! ranks block in `write`. Memory limit: window + one chunk per child; `QUEUE_BYTES`, [`PARTIAL_BYTES`] and one read
+//! for the node's own ranks.
 //!
 //! A chunk has whole lines of any ranks, with their labels, or a part of one line of one rank, without a label. The
 //! launcher puts the parts of a line together again: it has the memory and the disk for long lines, and it alone sees
 //! what other nodes write between the parts.
 
-use crate::io::Stream;
+use crate::io::{Output, Stream};
+use crate::job::cx::Cx;
+use crate::job::facts::Facts;
+use crate::job::ranks::Process;
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::fmt;
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{JobId, LocalRank, Rank};
+use wireup_wire::job::StdinTarget;
 use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// Bytes of local output that may wait for credit. While more bytes wait, the output of the node's ranks is not read.
@@ -76,7 +82,7 @@ impl fmt::Display for Origin {
 
 /// The user's options for how output lines are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Style {
+struct Style {
     /// Prefix each line with its origin: `[rank] ` or `[job:rank] `.
     pub label: bool,
     /// The job that a label names; `None`: labels name only the rank.
@@ -87,8 +93,111 @@ pub struct Style {
     pub whole_lines_only: bool,
 }
 
-pub struct OutputStream {
-    pub stream: Stream,
+/// Standard output and error of one job on one agent.
+pub struct JobOutput {
+    streams: [OutputStream; 2],
+}
+
+impl JobOutput {
+    pub fn new(facts: &Facts) -> Self {
+        let options = &facts.spec.options;
+        let style = Style {
+            label: options.stdio.label,
+            job: facts.spec.shown_number(),
+            split: options.stdio.split_output,
+            whole_lines_only: options.stdio.line_buffered,
+        };
+        let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
+        JobOutput { streams: [stream(Stream::Out), stream(Stream::Err)] }
+    }
+
+    /// A local rank wrote output, or the agent writes for it.
+    pub fn on_bytes(&mut self, cx: &Cx<'_>, local: LocalRank, stream: Stream, bytes: &Bytes) {
+        let Some(Process { rank, .. }) = cx.common.ranks.get(local.index()) else { return };
+        let (rank, options) = (*rank, &cx.facts.spec.options);
+        // A rank that reads the terminal may show a prompt; the lines of other ranks are shown whole.
+        let options = &options.stdio;
+        let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
+        self.stream(stream).on_bytes(cx.now(), local, rank, bytes, prompt);
+    }
+
+    /// Handles the end of a rank's stream.
+    pub fn on_ended(&mut self, (local, rank): (LocalRank, Rank), stream: Stream) {
+        self.stream(stream).on_closed(local, rank);
+    }
+
+    /// Ends the streams of the local ranks, about which no more events are expected.
+    pub fn give_ranks_up(&mut self, cx: &mut Cx<'_>) {
+        for (local, stream) in cx.common.ranks.give_up() {
+            self.on_ended((local, cx.rank(local)), stream);
+        }
+    }
+
+    fn stream(&mut self, stream: Stream) -> &mut OutputStream {
+        &mut self.streams[stream as usize - 1]
+    }
+
+    /// Handles a chunk of a child's output.
+    pub fn on_child(&mut self, child: usize, frame: Frame) {
+        if let Some((stream, next)) = Next::of_field(frame.stream) {
+            self.stream(stream).on_child(child, frame.arg, next, frame.payload);
+        }
+    }
+
+    pub fn on_credit(&mut self, frame: &Frame) {
+        if let 1..=2 = frame.stream {
+            self.streams[frame.stream as usize - 1].on_credit(frame.arg);
+        }
+    }
+
+    /// Sends what the credit allows, grants the children credit for it, and starts or stops reading the ranks.
+    pub fn flush(&mut self, cx: &mut Cx<'_>) {
+        let facts = cx.facts;
+        let job = facts.id();
+        for output in &mut self.streams {
+            let stream = output.stream;
+            while let Some(ready) = output.poll_ready() {
+                let granted = ready.bytes.len() as u32;
+                let frame = facts.frame(UpFrame::Output, ready.next.field(stream), ready.arg, ready.bytes);
+                cx.agent.links.send_job_up(cx.common.up, frame);
+                if let Some(child) = ready.from {
+                    let credit = facts.frame(DownFrame::OutputCredit, stream as u16, granted, Bytes::new());
+                    cx.agent.links.send_peer(cx.facts.below[child], credit);
+                }
+            }
+            if let Some(on) = output.poll_reading() {
+                cx.output(Output::ReadStdio { job, stream, on });
+            }
+        }
+    }
+
+    /// Nobody reads the output any more: drop it.
+    pub fn discard(&mut self) {
+        self.streams.iter_mut().for_each(OutputStream::discard);
+    }
+
+    /// Whether no output waits here.
+    pub fn is_flushed(&self) -> bool {
+        self.streams.iter().all(OutputStream::is_empty)
+    }
+
+    pub fn on_tick(&mut self, cx: &Cx<'_>) {
+        self.streams.iter_mut().for_each(|stream| stream.on_tick(cx.now(), |local| cx.rank(local)));
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.streams.iter().filter_map(OutputStream::deadline).min()
+    }
+
+    /// Bytes of output buffered here, for the simulator's checkers.
+    pub fn held_bytes(&self) -> usize {
+        self.streams.iter().map(OutputStream::held_bytes).sum()
+    }
+}
+
+/// One stream of a job's output on one agent.
+struct OutputStream {
+    stream: Stream,
     style: Style,
     credit: i64,
     queue: VecDeque<Chunk>,
@@ -114,7 +223,7 @@ struct Line {
     listed: bool,
 }
 
-pub struct Chunk {
+struct Chunk {
     pub arg: u32,
     pub next: Next,
     pub bytes: Bytes,
@@ -123,7 +232,7 @@ pub struct Chunk {
 }
 
 impl OutputStream {
-    pub fn new(stream: Stream, style: Style, local_size: usize) -> Self {
+    fn new(stream: Stream, style: Style, local_size: usize) -> Self {
         OutputStream {
             stream,
             style,
@@ -139,7 +248,7 @@ impl OutputStream {
     }
 
     /// A local rank wrote output. `prompt`: a partial line of this rank may be shown early.
-    pub fn on_bytes(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &Bytes, prompt: bool) {
+    fn on_bytes(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &Bytes, prompt: bool) {
         if self.style.split {
             self.push_part(rank, bytes.clone(), Next::Rest);
             return;
@@ -164,7 +273,7 @@ impl OutputStream {
     }
 
     /// A local rank's stream ended: shows its last partial line; a labelled one is terminated.
-    pub fn on_closed(&mut self, local: LocalRank, rank: Rank) {
+    fn on_closed(&mut self, local: LocalRank, rank: Rank) {
         let line = &self.lines[local.index()];
         if self.style.label && line.sent.is_none() && !line.partial.is_empty() {
             self.end_line(local, rank, b"\n");
@@ -175,25 +284,25 @@ impl OutputStream {
     }
 
     /// Queues a chunk that a child has sent.
-    pub fn on_child(&mut self, child: usize, arg: u32, next: Next, bytes: Bytes) {
+    fn on_child(&mut self, child: usize, arg: u32, next: Next, bytes: Bytes) {
         self.flush_batch();
         self.queue.push_back(Chunk { arg, next, bytes, from: Some(child) });
     }
 
-    pub fn on_credit(&mut self, bytes: u32) {
+    fn on_credit(&mut self, bytes: u32) {
         // The credit never exceeds a window.
         let credit = (self.credit.saturating_add(i64::from(bytes))).min(STDIO_WINDOW_BYTES as i64);
         self.credit = self.credit.max(credit);
     }
 
     /// Nobody reads the output any more: sends it without credit, so that it does not wait here.
-    pub fn discard(&mut self) {
+    fn discard(&mut self) {
         self.credit = i64::MAX / 2;
     }
 
     /// Shows partial lines that have waited long enough. While output waits for a reader no time passes for them: the
     /// rest of such a line may lie unread in its pipe.
-    pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
+    fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
         let is_held_up = !self.reading || !self.is_empty();
         while let Some((since, local)) = self.waiting.front().copied() {
             if now < since + PARTIAL_LINE_NS_MAX {
@@ -219,12 +328,12 @@ impl OutputStream {
         }
     }
 
-    pub fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         self.waiting.front().map(|(since, _)| *since + PARTIAL_LINE_NS_MAX)
     }
 
     /// The next chunk that the credit allows.
-    pub fn poll_ready(&mut self) -> Option<Chunk> {
+    fn poll_ready(&mut self) -> Option<Chunk> {
         if self.credit <= 0 {
             return None;
         }
@@ -240,7 +349,7 @@ impl OutputStream {
     }
 
     /// Whether the driver must read the output of the node's ranks; `None`: nothing changes.
-    pub fn poll_reading(&mut self) -> Option<bool> {
+    fn poll_reading(&mut self) -> Option<bool> {
         let wanted = match self.own_queued + self.batch.len() {
             queued if queued > QUEUE_BYTES => false,
             queued if queued <= QUEUE_BYTES / 2 => true,
@@ -249,12 +358,12 @@ impl OutputStream {
         (wanted != std::mem::replace(&mut self.reading, wanted)).then_some(wanted)
     }
 
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.batch.is_empty()
     }
 
     /// Bytes buffered here, for the simulator's checker.
-    pub fn held_bytes(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         self.queue.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.batch.len() + self.partial_bytes
     }
 

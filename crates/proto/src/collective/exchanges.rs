@@ -312,7 +312,7 @@ impl Exchanges {
         match to {
             Receiver::Parent(tag) => {
                 self.traffic.up.count_out(len);
-                cx.up(frame(UpFrame::ExchangeUp.into(), tag.to_stream()));
+                cx.agent.links.send_job_up(cx.common.up, frame(UpFrame::ExchangeUp.into(), tag.to_stream()));
             }
             Receiver::Child(child, tag) => {
                 self.send_down(cx, child..child + 1, frame(DownFrame::ExchangeDown.into(), tag.to_stream()))
@@ -322,7 +322,10 @@ impl Exchanges {
             }
             Receiver::Peer(peer, tag) => {
                 self.traffic.direct.count_out(len);
-                cx.for_node(self.config.peer(peer), frame(PeerFrame::Direct.into(), tag.to_stream()));
+                cx.agent.links.send_peer(
+                    facts.agent_of(self.config.peer(peer)),
+                    frame(PeerFrame::Direct.into(), tag.to_stream()),
+                );
             }
         }
     }
@@ -330,7 +333,7 @@ impl Exchanges {
     fn send_down(&mut self, cx: &mut Cx<'_>, children: Range<usize>, frame: Frame) {
         for child in children {
             self.traffic.down.count_out(frame.payload.len());
-            cx.for_child(child, frame.clone());
+            cx.agent.links.send_peer(cx.facts.below[child], frame.clone());
         }
     }
 

@@ -509,9 +509,14 @@ impl Barriers {
         let stream = if self.are_of_servers { stream | OF_SERVERS } else { stream };
         match child {
             Some(child) => {
-                cx.for_child(child, cx.facts.frame(DownFrame::GroupDown, stream, arg, payload.into()));
+                cx.agent.links.send_peer(
+                    cx.facts.below[child],
+                    cx.facts.frame(DownFrame::GroupDown, stream, arg, payload.into()),
+                );
             }
-            None => cx.up(cx.facts.frame(UpFrame::GroupUp, stream, arg, payload.into())),
+            None => {
+                cx.agent.links.send_job_up(cx.common.up, cx.facts.frame(UpFrame::GroupUp, stream, arg, payload.into()))
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 //! The context in which the parts of a job handle an input: the time, the job's description, and where to send frames
 //! and actions for the driver.
 //!
-//! A part sends frames and asks the driver for actions through [`Cx`], at once. What another part must do is the part's
-//! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
-//! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
+//! A part sends frames by `cx.agent.links`, and asks the driver for actions by [`Cx::output`], at once. What another
+//! part must do is the part's return value, which `Job` handles in the function that has called the part. Failures are
+//! the exception: any part may find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after
+//! the rest of the input.
 
 use super::facts::{Facts, Up};
 use super::profile::Profile;
@@ -11,19 +12,16 @@ use super::ranks::{Process, Ranks};
 use crate::clock_offset::ClockOffset;
 use crate::io::Output;
 use crate::link::Links;
-use crate::outbox::control_frame;
 use crate::time::Instant;
-use std::collections::VecDeque;
-use wireup_wire::frame::{Frame, UpFrame};
-use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
-use wireup_wire::inter_job::InterJobReport;
+use std::collections::{BTreeSet, VecDeque};
+use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::names;
-use wireup_wire::peer::{self, Cause, Departed, Done, Failure, FenceTrace, Note};
-use wireup_wire::talk::{Control, JobDown, JobUp};
+use wireup_wire::peer::{Cause, Departed, Done, Failure, FenceTrace, Note};
+use wireup_wire::talk::{JobDown, JobUp};
 
 pub struct Cx<'a> {
     pub facts: &'a Facts,
-    pub agent: AgentCx<'a>,
+    pub agent: &'a mut AgentCx,
     pub common: &'a mut Common,
     /// Whether the ranks were told to end.
     pub is_ending: bool,
@@ -37,28 +35,34 @@ pub struct Common {
     /// The ranks of this node.
     pub ranks: Ranks,
     pub children: Children,
+    /// Local ranks that have published names which must be withdrawn when the rank ends.
+    pub publishers: BTreeSet<Rank>,
     /// The job's profile, if it has one.
     pub profile: Option<Box<Profile>>,
 }
 
-/// The parts and properties of its agent that a job uses.
-pub struct AgentCx<'a> {
+/// The parts and properties of an agent that its jobs use as well.
+pub struct AgentCx {
     pub now: Instant,
     /// Time by which agents must have linked; later they count as missing.
     pub start_by: Instant,
-    pub clock: &'a ClockOffset,
+    /// The offset of this agent's clock to its parent's, as far as known.
+    pub clock: ClockOffset,
     /// Whether the session outlives its jobs.
     pub standing: bool,
-    pub links: &'a mut Links,
-    pub from_job: &'a mut VecDeque<FromJob>,
+    pub links: Links,
+    /// What the agent must do for jobs that have handled an event, in order.
+    pub from_jobs: VecDeque<FromJob>,
 }
 
-/// A request of a job to its agent, carried out after the job has handled its input.
+/// What the agent must do for a job, after the job has handled its input.
 pub enum FromJob {
     /// At the root: a request or a message about names or other jobs, which the agent handles.
     Asked(JobId, names::Up),
     /// A child does not respond, and its link was closed: later jobs are not sent to it.
     Dropped(AgentId),
+    /// The job has ended on this agent, and is to be forgotten: the first of `Jobs::over`.
+    Over,
 }
 
 /// A reason to end the job, or a signal for its ranks, that a part has found.
@@ -84,6 +88,7 @@ impl Common {
             up: facts.tree.up(),
             ranks: Ranks::new(ranks.unwrap_or_default()),
             children: Children::new(&facts.below),
+            publishers: BTreeSet::new(),
             profile,
         }
     }
@@ -159,7 +164,7 @@ impl Children {
 }
 
 impl<'a> Cx<'a> {
-    pub fn new(agent: AgentCx<'a>, facts: &'a Facts, common: &'a mut Common, is_ending: bool) -> Cx<'a> {
+    pub fn new(agent: &'a mut AgentCx, facts: &'a Facts, common: &'a mut Common, is_ending: bool) -> Cx<'a> {
         Cx { facts, agent, common, is_ending, endings: VecDeque::new() }
     }
 
@@ -171,73 +176,29 @@ impl<'a> Cx<'a> {
         self.agent.links.out.push(output);
     }
 
-    /// Sends a frame towards the launcher, along the job's tree.
-    pub fn up(&mut self, frame: Frame) {
-        match self.common.up {
-            Up::Launcher => self.agent.links.send_up(frame),
-            Up::Agent(agent) => self.for_agent(agent, frame),
-            Up::Nowhere => {}
-        }
-    }
-
-    pub fn control_up(&mut self, message: JobUp) {
-        self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
-    }
-
     /// Sends a report about waiting ranks towards the launcher and, at the root, to every `wireup why` that watches the
     /// job (until it has received the call stacks). While the job is watched, the launcher gets no `Stall`, whose lines
     /// would appear among the job's output.
     pub fn report(&mut self, message: JobUp) {
         let is_stall = matches!(message, JobUp::Stall(_));
-        let frame = control_frame(self.facts.id(), &Control::JobUp(message));
+        let frame = self.facts.control(message);
         let is_watched = self.facts.root && self.agent.links.report(&frame, !is_stall);
         if !(is_watched && is_stall) {
-            self.up(frame);
+            self.agent.links.send_job_up(self.common.up, frame);
         }
-    }
-
-    pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
-        self.agent.links.send_peer(agent, frame);
-    }
-
-    pub fn for_child(&mut self, child: usize, frame: Frame) {
-        self.for_agent(self.facts.below[child], frame);
-    }
-
-    pub fn for_node(&mut self, node: NodeId, frame: Frame) {
-        self.for_agent(self.facts.agent_of(node), frame);
     }
 
     /// Sends a control message to all children.
     pub fn control_down(&mut self, message: JobDown) {
         let facts = self.facts;
-        let frame = control_frame(facts.id(), &Control::JobDown(message));
-        facts.below.iter().for_each(|child| self.for_agent(*child, frame.clone()));
+        let frame = facts.control(message);
+        facts.below.iter().for_each(|child| self.agent.links.send_peer(*child, frame.clone()));
     }
 
     /// Sends a note for the user, along the session's tree.
     pub fn note(&mut self, note: Note) {
-        let frame = control_frame(self.facts.id(), &Control::Note(note));
+        let frame = self.facts.control(note);
         self.agent.links.send_up(frame);
-    }
-
-    /// Sends the root a message of this agent about another job.
-    pub fn tell_root(&mut self, report: InterJobReport) {
-        self.say_to_root(names::Up::Report { agent: self.facts.me, report });
-    }
-
-    /// Sends the root a request or a message about names or other jobs.
-    pub fn say_to_root(&mut self, message: names::Up) {
-        if self.facts.root {
-            return self.ask_agent(message);
-        }
-        let payload = peer::encode(&message).into();
-        self.up(self.facts.frame(UpFrame::NamesUp, 0, 0, payload));
-    }
-
-    /// Passes a request or a message about names or other jobs to the agent, at the root.
-    pub fn ask_agent(&mut self, message: names::Up) {
-        self.agent.from_job.push_back(FromJob::Asked(self.facts.id(), message));
     }
 
     /// The children on the path to agent `to` that have not finished; `None`: all children that have not finished.
@@ -254,7 +215,7 @@ impl<'a> Cx<'a> {
     /// Closes the link of a child that does not respond.
     pub fn drop_child(&mut self, child: AgentId) {
         if self.agent.links.cut_child(child) {
-            self.agent.from_job.push_back(FromJob::Dropped(child));
+            self.agent.from_jobs.push_back(FromJob::Dropped(child));
         }
     }
 
@@ -296,7 +257,7 @@ impl<'a> Cx<'a> {
     pub fn report_departed(&mut self, departed: Departed) {
         match self.facts.root {
             true => self.endings.push_back(Ending::Departed(departed)),
-            false => self.control_up(JobUp::Departed(departed)),
+            false => self.agent.links.send_job_up(self.common.up, self.facts.control(JobUp::Departed(departed))),
         }
     }
 
@@ -328,9 +289,10 @@ mod bench {
     use crate::link::Routes;
     use crate::policy::Policy;
     use wireup_coll::tree::Tree;
-    use wireup_wire::frame::FrameKind;
-    use wireup_wire::peer::AgentTransport;
+    use wireup_wire::frame::{Frame, FrameKind};
+    use wireup_wire::peer::{self, AgentTransport};
     use wireup_wire::route::{self, Routed};
+    use wireup_wire::talk::Control;
 
     /// A frame that a part has sent, or an action that it has requested.
     #[derive(Clone, PartialEq, Eq, Debug)]
@@ -365,31 +327,30 @@ mod bench {
             let tree = Tree::new(1 << 10, 1 << 9);
             let routes = Routes::new(facts.me, tree, Policy::OneRun, &Default::default());
             let mut links = Links::new(facts.me, AgentTransport::Tree, Policy::OneRun, routes);
-            let mut from_job = VecDeque::new();
             let up = if facts.root { Peer::Launcher } else { Peer::Parent };
             links.on_link_up(UP, up);
             for child in tree.children(facts.me).filter(|child| facts.node_of(AgentId(*child)).is_some()) {
                 let peer = Peer::Child { agent: AgentId(child), incarnation: 0 };
                 links.on_link_up(LinkId(child), peer);
             }
-            let clock = ClockOffset::default();
-            let agent = AgentCx {
+            let mut agent = AgentCx {
                 now,
                 start_by: now,
-                clock: &clock,
+                clock: ClockOffset::default(),
                 standing: false,
-                links: &mut links,
-                from_job: &mut from_job,
+                links,
+                from_jobs: VecDeque::new(),
             };
-            let mut cx = Cx::new(agent, facts, common, false);
+            let mut cx = Cx::new(&mut agent, facts, common, false);
             let result = act(&mut cx);
             let endings = std::mem::take(&mut cx.endings).into();
+            let AgentCx { links, from_jobs, .. } = &mut agent;
             let sent = std::iter::from_fn(|| links.out.pop()).map(|output| sent(facts, tree, output));
             let asked = |from| match from {
                 FromJob::Asked(_, message) => Some(Sent::Asked(message)),
-                FromJob::Dropped(_) => None,
+                FromJob::Dropped(_) | FromJob::Over => None,
             };
-            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_job.into_iter().filter_map(asked)).collect();
+            let sent = sent.collect::<Vec<_>>().into_iter().chain(from_jobs.drain(..).filter_map(asked)).collect();
             (result, sent, endings)
         }
     }

@@ -1,5 +1,6 @@
 //! What one agent knows about a job for its whole duration.
 
+use crate::outbox::control_frame;
 use bytes::Bytes;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
@@ -8,6 +9,7 @@ use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{AgentTransport, SessionSpec};
+use wireup_wire::talk::Control;
 
 /// Properties of a job that stay the same until it ends.
 pub struct Facts {
@@ -101,6 +103,11 @@ impl Facts {
     /// A frame of this job.
     pub fn frame(&self, kind: impl Into<FrameKind>, stream: u16, arg: u32, payload: Bytes) -> Frame {
         Frame::new(kind, stream, self.id().0, arg, payload)
+    }
+
+    /// A control message of this job, in its frame.
+    pub fn control(&self, message: impl Into<Control>) -> Frame {
+        control_frame(self.id(), &message.into())
     }
 }
 

@@ -107,7 +107,7 @@ impl Ends {
         }
         if !failure.cause.ends_job() {
             if self.late.is_none() {
-                cx.control_up(JobUp::Failed(failure.clone()));
+                cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Failed(failure.clone())));
                 self.late = Some(failure);
             }
             return false;
@@ -116,7 +116,7 @@ impl Ends {
             // If agents are missing, they are reported as the reason, whatever else has failed.
             failure = reason;
         }
-        cx.control_up(JobUp::Failed(failure.clone()));
+        cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Failed(failure.clone())));
         self.failure = Some(failure);
         cx.facts.root
     }
@@ -130,7 +130,7 @@ impl Ends {
             None => !cx.facts.root,
         };
         if failure.cause.is_crash() && led_to_first && !follows_kill {
-            cx.control_up(JobUp::Failed(failure.clone()));
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Failed(failure.clone())));
             self.failure = Some(failure);
         }
     }

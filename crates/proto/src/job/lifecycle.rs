@@ -208,7 +208,7 @@ impl Lifecycle {
         }
         self.release(cx, Wait::Below);
         if !cx.facts.root {
-            cx.control_up(JobUp::Ready);
+            cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Ready));
         } else if !ends.name_missing(cx) {
             self.start_together(cx);
         }
@@ -230,7 +230,7 @@ impl Lifecycle {
             profile.on_all_started(cx.agent.now);
         }
         let ranks = cx.common.children.ranks_started() + cx.common.ranks.len() as u32;
-        cx.control_up(JobUp::Started { ranks, pmix: opened });
+        cx.agent.links.send_job_up(cx.common.up, cx.facts.control(JobUp::Started { ranks, pmix: opened }));
     }
 
     /// Changes state; an event that is not allowed in this state is ignored.

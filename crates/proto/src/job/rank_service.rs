@@ -1,41 +1,33 @@
-//! Serves the libraries of this node's ranks: their PMI and PMIx requests, PyTorch's store, the collectives that they
-//! enter, and the search for ranks that others wait for.
+//! Serves the libraries of this node's ranks: their PMI and PMIx requests, PyTorch's store, their departures from
+//! collectives, and the search for ranks that others wait for.
 //!
 //! [`RankService`] owns the parts that do so. What the job must do for them is an [`AskedOfJob`].
 
 use super::cx::Cx;
 use super::facts::Facts;
+use super::names;
 use super::ranks::ProcessState;
 use super::stalls::{self, Stalls};
-use crate::collective::groups::{Arrived as GroupArrived, Over};
-use crate::collective::{Arrived, Broken, CollectiveConfig, Collectives, Finished, ReplyTo};
+use crate::collective::groups::Arrived as GroupArrived;
+use crate::collective::{Broken, CollectiveConfig, Collectives, ReplyTo};
 use crate::io::Output;
 use crate::pmi_server::{self, PmiServer, endpoints};
 use crate::pmix::{self, AskedOfJob, Pmix};
 use crate::store::Store;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::collective::Collective;
-use wireup_wire::frame::{DownFrame, Frame, PeerFrame};
-use wireup_wire::group::Purpose;
-use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank, Rank};
-use wireup_wire::inter_job::{InterJobReport, Order};
-use wireup_wire::modex::Between;
-use wireup_wire::names::{self, Answer, Ask, Asker, Down, Keep};
-use wireup_wire::peer::{self, Cause, Departed};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{Client, Epoch, LocalRank};
+use wireup_wire::names::Asker;
+use wireup_wire::peer::{Cause, Departed};
 use wireup_wire::talk::{JobDown, JobUp};
 
 pub struct RankService {
     pub pmi: PmiServer,
     pub pmix: Option<Box<Pmix>>,
     pub store: Option<Box<Store>>,
-    pub collectives: Collectives,
-    names: Names,
     stalls: Stalls,
-    /// Clients whose pending requests can be handled now, since what those waited for has arrived. Clients are resumed
-    /// one after another: nested calls would use stack for each client, of which there may be thousands.
-    pub resumed: VecDeque<Client>,
     /// What the job must do when the service returns.
     pub asked: Vec<AskedOfJob>,
 }
@@ -44,13 +36,10 @@ impl RankService {
     pub fn new(facts: &Facts) -> RankService {
         let config = CollectiveConfig::new(facts);
         RankService {
-            pmi: PmiServer::new(facts),
             pmix: Pmix::new(facts, &config),
+            pmi: PmiServer::new(facts, config),
             store: Store::of_job(facts),
-            collectives: Collectives::new(facts, config, false),
-            names: Names::default(),
             stalls: Stalls::default(),
-            resumed: VecDeque::new(),
             asked: Vec::new(),
         }
     }
@@ -63,21 +52,13 @@ impl RankService {
                 cx.common.ranks.on_meets_node(cx.agent.now, local);
                 self.miss_absent(cx);
             }
-            pmi_server::Asked::Enter { entry, reply_to } => {
-                let pending = || self.pmi.tables.kvs.take_pending();
-                let finished = self.collectives.exchanges.enter(cx, local, (entry, reply_to), pending);
-                self.on_finished(cx, finished);
-            }
-            pmi_server::Asked::EnterGroup { group, value } => {
-                let pairs = || self.pmi.tables.kvs.pending_since(self.collectives.barriers.mark(&group.members));
-                let own = value.unwrap_or_else(pairs);
-                let over = self.collectives.barriers.enter(cx, local, group, own);
-                self.on_groups_over(cx, over);
-            }
-            pmi_server::Asked::Name { client, ask } => self.names.ask(cx, cx.rank(local), Asker::Client(client), ask),
+            pmi_server::Asked::Endpoints(rows) => self.tell_pmix_endpoints(cx, rows),
             pmi_server::Asked::Finalized => self.on_finalized(cx, local, false),
             pmi_server::Asked::Abort { code, message } => cx.fail_rank(local, Cause::Aborted { code, message }),
             pmi_server::Asked::Unreadable { problem } => cx.fail_rank(local, Cause::Pmi { problem }),
+            pmi_server::Asked::Enter { .. } | pmi_server::Asked::EnterGroup { .. } | pmi_server::Asked::Name { .. } => {
+                unreachable!("the PMI server acts on these itself")
+            }
         }
     }
 
@@ -93,7 +74,7 @@ impl RankService {
                     self.miss_absent(cx);
                 }
                 pmix::Asked::Finalized(local) => self.on_finalized(cx, local, true),
-                pmix::Asked::Name { from, id, ask } => self.names.ask(cx, from, Asker::Server(id), ask),
+                pmix::Asked::Name { from, id, ask } => names::ask(cx, from, Asker::Server(id), ask),
                 pmix::Asked::Gone => {
                     for local in cx.common.ranks.on_server_gone() {
                         self.depart(cx, local);
@@ -111,44 +92,24 @@ impl RankService {
         self.depart(cx, local);
     }
 
-    /// The root's answer about names, for an asker on this node.
-    pub fn on_named(&mut self, cx: &mut Cx<'_>, down: Option<Down>) {
-        let Some(Down { asker, answer }) = down else { return };
-        match asker {
-            Asker::Client(client) => {
-                self.pmi.on_named(cx, client, answer);
-                self.resumed.push_back(client);
-            }
-            Asker::Server(id) => {
-                let answer = wireup_wire::pmix::Answer::Names(answer);
-                self.pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
-            }
-            Asker::Agent => {
-                // The only answer that a correct root sends to an agent itself, and not for a client or PMIx server of
-                // the agent, is an order.
-                let Answer::Order(order) = answer else { return };
-                self.pmix(cx, |pmix, cx| pmix.on_order(cx, order));
-            }
-        }
-    }
-
     /// The listening sockets of the local ranks exist. Sends their address to all nodes, unless the job's description
     /// has the addresses of all nodes.
     pub fn on_ranks_listen(&mut self, cx: &mut Cx<'_>, address: &Bytes) {
-        let rows = &cx.facts.spec.endpoints;
-        if !rows.is_empty() {
-            return self.on_endpoints(cx, rows.clone());
+        let mut known = Some(cx.facts.spec.endpoints.clone()).filter(|rows| !rows.is_empty());
+        match &known {
+            Some(rows) => self.pmi.on_endpoints(cx, rows.clone()),
+            None => {
+                for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
+                    let rows = self.pmi.enter(cx, local, endpoints::entry(local, address), ReplyTo::Endpoints);
+                    known = known.or(rows);
+                }
+            }
         }
-        for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
-            let entry = endpoints::entry(local, address);
-            let finished = self.collectives.exchanges.enter(cx, local, (entry, ReplyTo::Endpoints), Bytes::new);
-            self.on_finished(cx, finished);
-        }
+        known.into_iter().for_each(|rows| self.tell_pmix_endpoints(cx, rows));
     }
 
     /// The addresses of all ranks are known: one row for each node.
-    fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
-        self.pmi.on_endpoints(cx, rows.clone());
+    fn tell_pmix_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
         self.pmix(cx, |pmix, cx| pmix.server.on_endpoints(cx, rows));
     }
 
@@ -165,7 +126,7 @@ impl RankService {
     pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         self.end_server_if_alone(cx);
         self.pmi.tables.attrs.on_gone(local);
-        self.names.on_gone(cx, cx.rank(local));
+        names::on_gone(cx, cx.rank(local));
         self.pmix(cx, |pmix, cx| pmix.on_rank_gone(cx, local));
     }
 
@@ -191,61 +152,14 @@ impl RankService {
         self.pmix.as_ref().is_some_and(|pmix| pmix.server.phase.is_there())
     }
 
-    /// Handles a frame of a collective of the whole job.
-    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
-        match arrived {
-            Ok(arrived) if arrived.collective() == Collective::Modex => {
-                self.pmix(cx, |pmix, cx| pmix.fences.on_exchange(cx, arrived, &mut pmix.server));
-            }
-            Ok(arrived) => {
-                let finished = self.collectives.exchanges.on_frame(cx, arrived);
-                self.on_finished(cx, finished);
-            }
-            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
-        }
-    }
-
-    /// Stores the outcomes of complete collectives and answers the local ranks.
-    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) {
-        for finished in finished {
-            let Finished { waiting, outcome, trace, .. } = finished;
-            let told = self.pmi.on_finished(cx, waiting, outcome);
-            self.resumed.extend(told.resumed.into_iter().map(Client::from));
-            if let Some(rows) = told.endpoints {
-                self.on_endpoints(cx, rows);
-            }
-            cx.trace(trace);
-        }
-    }
-
     /// Handles a frame of a collective of some ranks, from a child or (`None`) from the parent.
     pub fn on_group(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
         match GroupArrived::read(cx.facts, child, frame) {
             Ok(arrived) if arrived.is_of_servers() => {
                 self.pmix(cx, |pmix, cx| pmix.fences.on_group(cx, arrived, &mut pmix.server));
             }
-            Ok(arrived) => {
-                let over = self.collectives.barriers.on_frame(cx, arrived);
-                self.on_groups_over(cx, over);
-            }
+            Ok(arrived) => self.pmi.on_group(cx, arrived),
             Err(problem) => cx.fail_here(Cause::Pmi { problem }),
-        }
-    }
-
-    /// Answers the local members of complete collectives of groups.
-    fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
-        for Over { group, waiting, pairs } in over {
-            match group.purpose {
-                Purpose::Barrier => self.pmi.on_barrier_over(cx, &group, waiting, pairs),
-                Purpose::Gather => self.pmi.on_gathered(cx, &group, waiting, &pairs),
-            }
-        }
-    }
-
-    /// Handles a frame of a collective that another node's agent has sent outside the tree.
-    pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
-        if let Some(node) = cx.facts.node_of(from) {
-            self.on_exchange(cx, self.collectives.exchanges.of_node(node, frame));
         }
     }
 
@@ -274,7 +188,7 @@ impl RankService {
             rank: process.rank,
             pid: process.pid,
             node: cx.facts.own_node(),
-            epoch: self.collectives.exchanges.next_of(local),
+            epoch: self.pmi.collectives.exchanges.next_of(local),
             modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.all.exchanges.next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
@@ -297,14 +211,14 @@ impl RankService {
         if self.pmi.clients.has_left(local) {
             let departed = self.departed(cx, local);
             self.pmi.on_left(cx, departed.rank);
-            self.collectives.barriers.on_departed(local, departed);
+            self.pmi.collectives.barriers.on_departed(local, departed);
         }
     }
 
     /// Called when a rank of the subtree enters no more collectives.
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
-        let is_news = self.collectives.exchanges.on_departed(departed)
+        let is_news = self.pmi.collectives.exchanges.on_departed(departed)
             | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.all.exchanges.on_departed(of_servers));
         if is_news {
             cx.report_departed(departed);
@@ -313,9 +227,9 @@ impl RankService {
 
     /// Ends the job if ranks wait in a collective for a rank that will never enter it.
     pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
-        self.collectives.barriers.check_broken(cx);
+        self.pmi.collectives.barriers.check_broken(cx);
         let of_servers = || self.pmix.as_ref()?.fences.broken();
-        let broken = self.collectives.exchanges.broken().or_else(of_servers);
+        let broken = self.pmi.collectives.exchanges.broken().or_else(of_servers);
         if let Some(Broken { departed, epoch, collective, waiting }) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
             let cause = match departed.initialised {
@@ -328,7 +242,7 @@ impl RankService {
 
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.check_stall(cx);
-        self.collectives.barriers.on_tick(cx);
+        self.pmi.collectives.barriers.on_tick(cx);
         self.store.iter_mut().for_each(|store| store.on_tick(cx));
         self.pmix(cx, Pmix::on_tick);
     }
@@ -348,11 +262,11 @@ impl RankService {
 
     /// The collectives of the ranks, then those of their PMIx server.
     fn all_collectives(&self) -> impl Iterator<Item = &Collectives> {
-        std::iter::once(&self.collectives).chain(self.pmix.as_ref().map(|pmix| &pmix.fences.all))
+        std::iter::once(&self.pmi.collectives).chain(self.pmix.as_ref().map(|pmix| &pmix.fences.all))
     }
 
     fn mark_asked(&mut self) {
-        self.collectives.on_asked();
+        self.pmi.collectives.on_asked();
         self.pmix.iter_mut().for_each(|pmix| pmix.fences.all.on_asked());
     }
 
@@ -381,7 +295,7 @@ impl RankService {
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
             Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.all.exchanges,
-            _ => &self.collectives.exchanges,
+            _ => &self.pmi.collectives.exchanges,
         };
         let groups = self.all_collectives().flat_map(|all| all.barriers.stalls());
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
@@ -393,7 +307,7 @@ impl RankService {
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
         let of_store = self.store.as_ref().and_then(|store| store.deadline());
-        let own = [self.stalls.deadline(), self.collectives.barriers.deadline(), of_pmix, of_store];
+        let own = [self.stalls.deadline(), self.pmi.collectives.barriers.deadline(), of_pmix, of_store];
         let parts = own.into_iter().flatten();
         parts.chain(self.all_collectives().filter_map(|all| all.stall_deadline(after_ns))).min()
     }
@@ -401,162 +315,5 @@ impl RankService {
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
         self.all_collectives().map(|all| all.exchanges.open()).sum()
-    }
-}
-
-/// Requests about names or other jobs, of PMI or PMIx, which go to the root along the job's tree; answers go to their
-/// nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
-#[derive(Default)]
-pub struct Names {
-    /// Local ranks that have published names which must be withdrawn when the rank ends.
-    publishers: BTreeSet<Rank>,
-}
-
-impl Names {
-    /// Sends a local rank's request about names or other jobs to the root.
-    pub fn ask(&mut self, cx: &mut Cx<'_>, from: Rank, asker: Asker, ask: Ask) {
-        if let Ask::Publish { keep: Keep::Rank, .. } = ask {
-            self.publishers.insert(from);
-        }
-        cx.say_to_root(names::Up::Ask { agent: cx.facts.me, asker, from, ask });
-    }
-
-    /// A local rank has ended.
-    pub fn on_gone(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        if self.publishers.remove(&rank) {
-            cx.say_to_root(names::Up::Left { rank });
-        }
-    }
-}
-
-/// Handles a child's request about names or other jobs.
-pub fn on_names_request(cx: &mut Cx<'_>, frame: Frame) {
-    match cx.facts.root {
-        true => read(cx, &frame).into_iter().for_each(|message| cx.ask_agent(message)),
-        false => cx.up(frame),
-    }
-}
-
-/// An answer from the parent. Returns the answer if it is for this agent.
-pub fn on_names_answer(cx: &mut Cx<'_>, frame: Frame) -> Option<Down> {
-    match AgentId(frame.arg) {
-        agent if agent == cx.facts.me => read(cx, &frame),
-        agent => {
-            pass_on(cx, agent, frame);
-            None
-        }
-    }
-}
-
-/// The root's answer to an agent, at the root. Returns the answer if it is for this agent.
-pub fn answer_names(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down> {
-    if agent == cx.facts.me {
-        return Some(down);
-    }
-    let frame = cx.facts.frame(DownFrame::NamesDown, 0, agent.0, peer::encode(&down).into());
-    pass_on(cx, agent, frame);
-    None
-}
-
-fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
-    if let Some(child) = cx.children_towards(Some(to)).first() {
-        return cx.for_agent(*child, frame);
-    }
-    // All ranks in that subtree have ended: none needs an answer, but the root waits for the outcome of an order.
-    match read(cx, &frame) {
-        Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
-            cx.say_to_root(names::Up::Report { agent: to, report: InterJobReport::Ended });
-        }
-        // The ranks of that agent have ended, but the agent has kept the data that they committed.
-        Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
-            let payload = peer::encode(&Between::Order(order)).into();
-            cx.for_agent(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));
-        }
-        Some(_) | None => {}
-    }
-}
-
-fn read<T: serde::de::DeserializeOwned>(cx: &mut Cx<'_>, frame: &Frame) -> Option<T> {
-    let message = peer::decode(&frame.payload);
-    message
-        .map_err(|error| cx.fail_here(Cause::Pmi { problem: format!("an agent's message about names: {error}") }))
-        .ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::job::cx::{Common, Ending, Sent};
-    use wireup_wire::frame::{FrameKind, UpFrame};
-    use wireup_wire::names::Range;
-    use wireup_wire::pmix::Wanted;
-
-    const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
-    const DOWN: Down = Down { asker: Asker::Client(CLIENT), answer: Answer::Done };
-
-    fn ask() -> Ask {
-        Ask::Publish { items: Vec::new(), range: Range::Session, keep: Keep::Rank }
-    }
-
-    /// Lets agent `me` of three agents act; agents 1 and 2 are children of agent 0.
-    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
-        Cx::bench(&Facts::for_test(3, 1, me), Instant(1), act)
-    }
-
-    #[test]
-    fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
-        let mut names = Names::default();
-        let (_, acts, _) = at(2, |cx| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
-        let [Sent::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
-        let (_, acts, _) = at(0, |cx| on_names_request(cx, up.clone()));
-        let [Sent::Asked(names::Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
-        assert_eq!((*agent, *asker, *from), (AgentId(2), DOWN.asker, Rank(2)));
-        let (here, acts, _) = at(0, |cx| answer_names(cx, *agent, DOWN));
-        let [Sent::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
-        assert_eq!(here, None);
-        assert_eq!(at(2, |cx| on_names_answer(cx, down.clone())).0, Some(DOWN));
-        let (here, acts, _) = at(1, |cx| on_names_answer(cx, down.clone()));
-        assert_eq!((here, acts), (None, vec![]), "it is not for agent 1");
-    }
-
-    #[test]
-    fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
-        let facts = Facts::for_test(3, 2, 0);
-        let mut common = Common::new(&facts, None);
-        common.children.on_lost(AgentId(2));
-        let mut order = |agent, order| {
-            let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
-            Cx::bench_in(&facts, &mut common, Instant(1), |cx| answer_names(cx, AgentId(agent), down)).1
-        };
-        assert!(matches!(&order(1, Order::TellDeparted)[..], [Sent::ToAgent(AgentId(1), _)]));
-        let acts = order(2, Order::TellDeparted);
-        let [Sent::Asked(names::Up::Report { agent: AgentId(2), report })] = &acts[..] else {
-            panic!("the root is told")
-        };
-        assert_eq!(*report, InterJobReport::Ended);
-        let give = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
-        let acts = order(2, give.clone());
-        let [Sent::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
-        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(give)));
-    }
-
-    #[test]
-    fn the_root_is_told_once_that_a_publisher_has_ended() {
-        let mut names = Names::default();
-        let gone = |names: &mut Names| at(1, |cx| names.on_gone(cx, Rank(1))).1.len();
-        assert_eq!(gone(&mut names), 0);
-        at(1, |cx| names.ask(cx, Rank(1), DOWN.asker, ask()));
-        assert_eq!((gone(&mut names), gone(&mut names)), (1, 0));
-    }
-
-    #[test]
-    fn bytes_that_are_not_a_message_fail_the_job() {
-        let frame = |kind: FrameKind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
-        let up = at(0, |cx| on_names_request(cx, frame(UpFrame::NamesUp.into(), 0))).2;
-        let down = at(1, |cx| on_names_answer(cx, frame(DownFrame::NamesDown.into(), 1))).2;
-        for endings in [up, down] {
-            let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
-            assert!(matches!(failure.cause, Cause::Pmi { .. }));
-        }
     }
 }

@@ -72,10 +72,8 @@ mod tests {
     use super::*;
     use crate::job::cx::{Common, Sent};
     use crate::job::facts::Facts;
-    use crate::outbox::control_frame;
     use crate::time::Instant;
     use wireup_wire::ids::{LocalRank, Rank};
-    use wireup_wire::talk::Control;
 
     fn stack(ranks: &[u32]) -> Stack {
         Stack { ranks: ranks.iter().copied().map(Rank).collect(), calls: Ok(vec!["barrier".into()]) }
@@ -97,7 +95,7 @@ mod tests {
             sent
         };
         let asked = act(&mut |stacks, cx| stacks.ask(cx));
-        let ask = control_frame(facts.id(), &Control::JobDown(JobDown::StackAsk));
+        let ask = facts.control(JobDown::StackAsk);
         let processes = vec![(Rank(0), 100), (Rank(1), 101)];
         let take = Sent::Output(Output::TakeStacks { job: facts.id(), processes });
         assert_eq!(asked, [Sent::ToAgent(AgentId(1), ask.clone()), Sent::ToAgent(AgentId(2), ask), take]);
@@ -105,7 +103,7 @@ mod tests {
         assert_eq!(act(&mut |stacks, _| stacks.on_child(AgentId(1), vec![stack(&[9])])), [], "it was not asked again");
         assert_eq!(act(&mut |stacks, _| stacks.on_own(vec![stack(&[0, 1])])), []);
         let told = act(&mut |_, cx| cx.common.children.on_lost(AgentId(2)));
-        let frame = control_frame(facts.id(), &Control::JobUp(JobUp::Stacks(vec![stack(&[0, 1, 2, 3])])));
+        let frame = facts.control(JobUp::Stacks(vec![stack(&[0, 1, 2, 3])]));
         assert_eq!(told, [Sent::ToLauncher(frame)]);
         assert_eq!(act(&mut |stacks, _| stacks.on_own(vec![stack(&[0])])), [], "nobody asks");
     }
@@ -118,7 +116,7 @@ mod tests {
             stacks.ask(cx);
             stacks.tell_if_complete(cx);
         });
-        let frame = control_frame(facts.id(), &Control::JobUp(JobUp::Stacks(Vec::new())));
+        let frame = facts.control(JobUp::Stacks(Vec::new()));
         assert_eq!(sent, [Sent::ToAgent(AgentId(0), frame)]);
     }
 }

@@ -39,7 +39,8 @@ impl Stalls {
             let waiting = self.waiting.flatten();
             self.waiting = Some(waiting.or(collective));
         } else {
-            cx.control_up(JobUp::StallAsk { collective: collective.or(first) });
+            let ask = cx.facts.control(JobUp::StallAsk { collective: collective.or(first) });
+            cx.agent.links.send_job_up(cx.common.up, ask);
         }
     }
 
@@ -115,9 +116,7 @@ fn group_stall(ranks: &[Process], stall: &Stall) -> GroupStall {
 mod tests {
     use super::*;
     use crate::job::cx::Sent;
-    use crate::outbox::control_frame;
     use wireup_wire::ids::AgentId;
-    use wireup_wire::talk::Control;
 
     #[test]
     fn stall_requests_of_the_root_are_rate_limited() {
@@ -134,7 +133,7 @@ mod tests {
     fn agents_below_the_root_forward_stall_requests() {
         let (facts, mut stalls) = (Facts::for_test(2, 2, 1), Stalls::default());
         let (_, sent, _) = Cx::bench(&facts, Instant(1), |cx| stalls.ask(cx, None, Some(Collective::Ring)));
-        let ask = control_frame(facts.id(), &Control::JobUp(JobUp::StallAsk { collective: Some(Collective::Ring) }));
+        let ask = facts.control(JobUp::StallAsk { collective: Some(Collective::Ring) });
         assert_eq!(sent, [Sent::ToAgent(AgentId(0), ask)]);
         assert_eq!(stalls.take_due(Instant(1)), None);
     }

@@ -7,6 +7,7 @@
 use super::direct::{Broken, Direct};
 use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
+use crate::job::facts::Up;
 use crate::outbox::Outbox;
 use crate::policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,10 @@ impl Links {
             owners: Owners::default(),
             out: Outbox::default(),
         }
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.me == AgentId(0)
     }
 
     pub fn on_link_up(&mut self, link: LinkId, peer: Peer) {
@@ -109,12 +114,21 @@ impl Links {
     /// Sends a frame to the parent, now or when it is linked. At the root of a standing session: to the launcher of the
     /// frame's job or, for job 0, to all launchers that receive notes about the session.
     pub fn send_up(&mut self, frame: Frame) {
-        if self.me == AgentId(0) && self.policy.has_many_launchers() {
+        if self.is_root() && self.policy.has_many_launchers() {
             for link in self.owners.links_of(JobId(frame.job)) {
                 self.out.send(link, frame.clone());
             }
         } else if let Some((link, frame)) = self.neighbours.for_parent(frame) {
             self.out.send(link, frame);
+        }
+    }
+
+    /// Sends a frame of a job towards the job's launcher. `up`: the next hop in the job's tree.
+    pub fn send_job_up(&mut self, up: Up, frame: Frame) {
+        match up {
+            Up::Launcher => self.send_up(frame),
+            Up::Agent(agent) => self.send_peer(agent, frame),
+            Up::Nowhere => {}
         }
     }
 
@@ -165,7 +179,7 @@ impl Links {
     fn route(&mut self, to: AgentId, frame: Frame) {
         match self.routes.next_hop(to) {
             Hop::Child(child) => self.send_child(child, frame),
-            Hop::Parent if self.me != AgentId(0) => self.send_up(frame),
+            Hop::Parent if !self.is_root() => self.send_up(frame),
             // The receiver is unknown here: the frame is dropped.
             Hop::Parent | Hop::Here => {}
         }

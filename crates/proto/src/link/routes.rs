@@ -22,7 +22,8 @@ const ROOT: AgentId = AgentId(0);
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Routes {
     me: AgentId,
-    tree: Tree,
+    /// The original tree.
+    pub tree: Tree,
     policy: Policy,
     pub roster: Roster,
 }

@@ -1,34 +1,23 @@
-//! Starts fences, allgathers, rings, barriers of groups (PMI 1.2) and other collectives of groups (our own client) for
-//! one rank, and answers the rank.
-//!
-//! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified
-//! by their ids.
-//!
-//! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last fence.
-//! From then on the rank's gets wait until all of its fences are complete; a get that waits delays the requests after
-//! it, so that answers stay in order.
+//! Starts allgathers, rings, barriers of groups (PMI 1.2) and other collectives of groups (our own client) for one
+//! rank, and answers the members of groups.
 //!
 //! In a collective of a group of our own client every member gets the values of all, in the order of ranks. The
 //! members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest
 //! agent that has all members below it, and down to the members' agents. The ranks meanwhile compute.
 
-use super::arena::lay_out;
 use super::connection::{
-    Asked, Handled, PmiClient, PmiLink, PmiServer, RefusalText, Tables, UNREADABLE, WaitingGet, fail_unreadable,
+    Asked, Completion, Handled, PmiClient, PmiLink, PmiServer, RefusalText, Tables, fail_unreadable,
 };
-use super::endpoints::{self, MustAsk};
-use super::kvs::{UNSPEAKABLE, shown, stored};
-use super::state::{Event, State};
-use crate::collective::{Entry, Outcome, ReplyTo};
+use super::endpoints::MustAsk;
+use super::state::State;
+use crate::collective::groups::{self, Over};
+use crate::collective::{Entry, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
-use crate::memory::{Array, Content, ShareId, Values};
+use crate::memory::{Array, Content, Values};
 use bytes::Bytes;
-use wireup_coll::scan::Down;
-use wireup_wire::block;
 use wireup_wire::group::{Group, Members, Purpose, tag_of};
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::job::PmiFence;
 use wireup_wire::limits::{
     ALLGATHER_LEN_MAX, EXCHANGES_MAX, GATHER_INLINE_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX,
 };
@@ -37,113 +26,10 @@ use wireup_wire::pmi::{Command, Envelope, Raw, Reply, encode_barrier_refusal, en
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
-/// What a rank is told when its collective is complete.
-pub enum Completion<'a> {
-    /// A fence. `version`: a number that each fence with published pairs increments.
-    Fence { version: u32 },
-    /// An allgather. `place`: the array's place in the arena; `None`: the array has memory of its own. `new`: whether
-    /// the rank has not used this arena before.
-    Array { place: Option<u32>, new: bool },
-    /// A ring: the rank's position, and the values of its neighbours.
-    Place(&'a Down),
-}
-
-/// PMI 1.2 clients identify barriers by their tags; the barrier of all ranks belongs to no group and has tag 0, as in
-/// Hydra.
-fn barrier_out(subversion: u32) -> Reply<'static> {
-    Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
-}
-
-/// What other parts of the job must do because collectives are complete.
-#[derive(Default)]
-pub struct Told {
-    /// Ranks whose gets waited for their lazy fences, which are now complete: their further requests can be handled.
-    pub resumed: Vec<LocalRank>,
-    /// The addresses of all ranks: one row for each node.
-    pub endpoints: Option<Vec<Bytes>>,
-}
-
 impl PmiServer {
-    /// A collective is complete: stores its outcome and answers the local ranks.
-    pub fn on_finished(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, outcome: Outcome) -> Told {
-        let mut told = Told::default();
-        let result = match outcome {
-            Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
-                endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| told.endpoints = Some(rows))
-            }
-            Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| told.resumed = self.answer_fence(cx, waiting)),
-            Outcome::Values { max_len, shared, blocks } => lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
-                .map(|array| self.answer_allgather(cx, waiting, array)),
-            Outcome::Places(places) => {
-                for (local, reply_to) in waiting {
-                    self.answer(cx, local, &reply_to, &Completion::Place(&places[local.index()]), Vec::new());
-                }
-                Ok(())
-            }
-        };
-        if let Err(problem) = result {
-            cx.fail_here(Cause::Pmi { problem });
-        }
-        told
-    }
-
-    /// Answers a rank whose collective is complete.
-    fn answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        local: LocalRank,
-        reply_to: &ReplyTo,
-        told: &Completion<'_>,
-        shares: Vec<ShareId>,
-    ) {
-        let mut reply = Vec::new();
-        self.clients.own(local).answer_collective(reply_to, told, &mut reply);
-        self.tables.send(cx, local.into(), reply.into(), shares);
-    }
-
-    /// Publishes the pairs of all nodes after a fence.
-    fn publish(&mut self, cx: &Cx<'_>, parts: Vec<Bytes>) -> Result<(), String> {
-        let mut pairs = Vec::new();
-        let mut heard = vec![false; cx.facts.spec.nodes.len()];
-        for block in parts.into_iter().flat_map(block::blocks) {
-            let block = block.map_err(|error| error.to_string())?;
-            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
-            if !known {
-                return Err(format!(
-                    "a fence delivered pairs of node {} twice, or of a node that does not exist",
-                    block.node
-                ));
-            }
-            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
-        }
-        self.tables.kvs.commit(pairs)
-    }
-
-    /// Answers the ranks whose fence is complete. Returns those whose later requests can be answered now.
-    fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) -> Vec<LocalRank> {
-        let PmiServer { clients, tables } = self;
-        let told = Completion::Fence { version: tables.kvs.version };
-        let (mut reply, mut shared) = (Vec::new(), Bytes::new());
-        let mut resumed = Vec::new();
-        for (local, reply_to) in waiting {
-            reply.clear();
-            let link = clients.own(local);
-            link.answer_collective(&reply_to, &told, &mut reply);
-            if link.may_resume() {
-                resumed.push(local);
-            }
-            if shared != reply {
-                // Most ranks get exactly the same reply.
-                shared = Bytes::copy_from_slice(&reply);
-            }
-            tables.send(cx, local.into(), shared.clone(), Vec::new());
-        }
-        resumed
-    }
-
     /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released after the
     /// replies to all ranks.
-    fn answer_allgather(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, array: Array) {
+    pub(super) fn answer_allgather(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, array: Array) {
         if waiting.is_empty() {
             return;
         }
@@ -169,8 +55,32 @@ impl PmiServer {
         self.tables.give_memory_up(cx);
     }
 
+    /// A rank enters the barrier of a group, or (with its packed value) another collective of the group.
+    pub fn enter_group(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, value: Option<Bytes>) {
+        let barriers = &mut self.collectives.barriers;
+        let own = value.unwrap_or_else(|| self.tables.kvs.pending_since(barriers.mark(&group.members)));
+        let over = barriers.enter(cx, local, group, own);
+        self.on_groups_over(cx, over);
+    }
+
+    /// Handles another node's frame of a collective of some ranks.
+    pub fn on_group(&mut self, cx: &mut Cx<'_>, arrived: groups::Arrived) {
+        let over = self.collectives.barriers.on_frame(cx, arrived);
+        self.on_groups_over(cx, over);
+    }
+
+    /// Answers the local members of complete collectives of groups.
+    fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
+        for Over { group, waiting, pairs } in over {
+            match group.purpose {
+                Purpose::Barrier => self.on_barrier_over(cx, &group, waiting, pairs),
+                Purpose::Gather => self.on_gathered(cx, &group, waiting, &pairs),
+            }
+        }
+    }
+
     /// A group's barrier is complete: its local members may get each other's pairs.
-    pub fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
+    fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
         if let Err(error) = self.tables.kvs.commit(vec![pairs]) {
             return fail_unreadable(cx, error);
         }
@@ -181,8 +91,8 @@ impl PmiServer {
     }
 
     /// A collective of a group that is not a barrier is complete: its local members get the values of all.
-    pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
-        let PmiServer { clients, tables } = self;
+    fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
+        let PmiServer { clients, tables, .. } = self;
         let array = match lay_out_values(&group.members, cx.facts.job_size, values) {
             Ok(array) => array,
             Err(problem) => return cx.fail_here(Cause::Pmi { problem }),
@@ -207,67 +117,13 @@ impl PmiServer {
 }
 
 impl PmiLink {
-    /// A collective is complete: writes its reply.
-    pub fn answer_collective(&mut self, reply_to: &ReplyTo, told: &Completion<'_>, reply: &mut Vec<u8>) {
-        if self.state == State::Closed {
-            return;
-        }
-        let (command, thread, answer) = match (reply_to, told) {
-            (ReplyTo::Fence { thread }, Completion::Fence { .. }) => {
-                (Command::Barrier, thread.as_deref(), barrier_out(self.subversion))
-            }
-            (ReplyTo::Ring { thread }, Completion::Place(place)) => {
-                let answer = Reply::Ring { count: place.before as i32, left: &place.left, right: &place.right };
-                (Command::Ring, thread.as_deref(), answer)
-            }
-            (ReplyTo::OwnFence { id }, Completion::Fence { version }) => {
-                (Command::FenceNb, None, Reply::FenceNb { id: *id, version: *version })
-            }
-            (ReplyTo::Allgather { id }, Completion::Array { place, new }) => {
-                (Command::Allgather, None, Reply::Allgather { id: *id, place: *place, new: new.then_some(1) })
-            }
-            (ReplyTo::Lazy, _) => return self.lazy -= 1,
-            (ReplyTo::Server | ReplyTo::Endpoints, _) => return,
-            (reply_to, _) => panic!("the result does not match the collective: {reply_to:?}"),
-        };
-        encode_reply(self.client.dialect, command, thread, &answer, reply);
-        match command {
-            Command::FenceNb | Command::Allgather => self.outstanding -= 1,
-            // The link may have been closed in the meantime.
-            _ => self.state = self.state.next(Event::Release).unwrap_or(self.state),
-        }
-    }
-
     /// Records which arena the rank has mapped; returns whether it is another one than before.
     pub fn see_arena(&mut self, number: u32) -> bool {
         std::mem::replace(&mut self.arena, number) != number
     }
-
-    /// Whether a get waits for the rank's lazy fences and these are complete.
-    pub fn may_resume(&self) -> bool {
-        self.waiting_get.is_some() && self.lazy == 0
-    }
 }
 
 impl PmiLink {
-    pub(super) fn on_fence(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Asked {
-        let has_put = std::mem::take(&mut self.has_put);
-        if has_put && cx.facts.spec.options.pmi.fence == PmiFence::Lazy {
-            self.state = State::Ready;
-            self.lazy += 1;
-            self.client.answer(t, envelope, &barrier_out(self.subversion));
-            return Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::Lazy };
-        }
-        let reply_to = ReplyTo::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
-        Asked::Enter { entry: Entry::Fence, reply_to }
-    }
-
-    pub(super) fn on_own_fence(&mut self, id: u32) -> Asked {
-        self.outstanding += 1;
-        self.has_put = false;
-        Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::OwnFence { id } }
-    }
-
     /// A rank enters an allgather. The array of the values may need an arena, which is requested now.
     pub(super) fn on_allgather(
         &mut self,
@@ -308,23 +164,6 @@ impl PmiLink {
         Ok(Some(Asked::Enter { entry: Entry::Ring { value: Bytes::copy_from_slice(value) }, reply_to }))
     }
 
-    /// Handles a get of a pair: answers it immediately, or when the rank's lazy fences are complete.
-    pub(super) fn on_get_pair(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) {
-        if self.lazy == 0 {
-            return self.client.answer_get(cx, t, key, envelope.thread);
-        }
-        self.waiting_get = Some(WaitingGet::Key { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
-    }
-
-    /// Answers the get that was waiting.
-    pub(super) fn answer_waiting(&mut self, cx: &mut Cx<'_>, t: &mut Tables) {
-        match self.waiting_get.take() {
-            None => {}
-            Some(WaitingGet::Key { key, thread }) => self.client.answer_get(cx, t, &key, thread.as_deref()),
-            Some(WaitingGet::Number(number)) => self.client.answer_number(cx, t, number),
-        }
-    }
-
     /// The reply to a rank whose barrier of a group is complete.
     pub fn answer_group(&mut self, tag: i64) -> Vec<u8> {
         self.groups -= 1;
@@ -350,27 +189,6 @@ impl PmiLink {
 }
 
 impl PmiClient {
-    /// Answers a get. A rank that reads a pair put by the spawner of its job is about to connect to the spawner's job,
-    /// so the driver is informed.
-    fn answer_get(&self, cx: &mut Cx<'_>, t: &mut Tables, key: &[u8], thread: Option<&[u8]>) {
-        let Tables { kvs, reply, .. } = t;
-        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-        let key = stored(self.dialect, key, &mut key_room);
-        let spawned = cx.facts.spec.spawned.as_ref();
-        if spawned.is_some_and(|spawned| spawned.preput.iter().any(|(left, _)| left == key)) {
-            cx.output(Output::MeetsFamily { job: cx.facts.id() });
-        }
-        let answer = match kvs.get(key) {
-            Ok(Some(value)) => shown(self.dialect, value, &mut value_room).map_or(UNSPEAKABLE, Reply::Value),
-            Ok(None) => Reply::NotFound,
-            Err(error) => {
-                fail_unreadable(cx, error);
-                Reply::Failed { message: UNREADABLE }
-            }
-        };
-        encode_reply(self.dialect, Command::Get, thread, &answer, reply);
-    }
-
     /// Frees the slots of the arena whose arrays the rank no longer reads.
     pub(super) fn on_freed(&self, t: &mut Tables, places: &[u8]) {
         let places = places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok());

@@ -1,33 +1,39 @@
 //! The server's half of the ranks' PMI conversations: reads requests, and answers each or records it.
 //!
-//! What a request needs of other parts of the job is an [`Asked`], which ends the reading until the job has acted on
-//! it. Replies are collected in [`Tables`]. Requests about collectives, names, processes and addresses are in
-//! `collectives` and `names`.
+//! What a request needs beyond the conversation is an [`Asked`], which ends the reading until [`PmiServer`] (for a
+//! collective or the root) or the job has acted on it. Replies are collected in [`Tables`]. Fences are here, from the
+//! request to the answers; other collectives are started in `collectives`, what a rank reads is answered in `gets`,
+//! requests about names, processes and addresses are in `names`.
+//!
+//! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified
+//! by their ids. A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since
+//! its last fence. From then on the rank's gets wait until all of its fences are complete.
 
 use super::addresses::Addresses;
-use super::arena::{Arenas, Shares};
-use super::endpoints::Endpoints;
-use super::kvs::{Kvs, UNSPEAKABLE, shown, stored};
-use super::node_attrs::{NodeAttrs, Parked};
+use super::arena::{Arenas, Shares, lay_out};
+use super::endpoints::{self, Endpoints};
+use super::kvs::{Kvs, stored};
+use super::node_attrs::NodeAttrs;
 use super::relays::Relays;
 use super::state::{Event, Refused, State};
-use crate::collective::{Entry, ReplyTo};
+use crate::collective::{Arrived, CollectiveConfig, Collectives, Entry, Finished, Outcome, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
+use crate::job::names;
 use crate::memory::ShareId;
 use crate::plan::app_of;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wireup_coll::scan::Down;
 use wireup_wire::blob::{self, PAIR_OVERHEAD};
+use wireup_wire::block;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, LocalRank, Rank};
-use wireup_wire::job::PmiVersion;
-use wireup_wire::limits::{
-    GROUPS_PER_RANK_MAX, KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX,
-};
-use wireup_wire::names::Ask;
+use wireup_wire::job::{PmiFence, PmiVersion};
+use wireup_wire::limits::{GROUPS_PER_RANK_MAX, KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, VALUE_LEN_MAX};
+use wireup_wire::names::{Ask, Asker};
 use wireup_wire::peer::Cause;
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
 
@@ -46,38 +52,176 @@ pub type Handled = Result<Option<Asked>, RefusalText>;
 pub struct PmiServer {
     pub clients: Clients,
     pub tables: Tables,
+    /// The collectives of the ranks.
+    pub collectives: Collectives,
+    /// Clients whose pending requests can be handled now, since what those waited for has arrived. Clients are resumed
+    /// one after another: nested calls would use stack for each client, of which there may be thousands.
+    pub resumed: VecDeque<Client>,
 }
 
 impl PmiServer {
-    pub fn new(facts: &Facts) -> Self {
-        PmiServer { clients: Clients::new(facts), tables: Tables::new(facts) }
+    pub fn new(facts: &Facts, config: CollectiveConfig) -> Self {
+        PmiServer {
+            clients: Clients::new(facts),
+            tables: Tables::new(facts),
+            collectives: Collectives::new(facts, config, false),
+            resumed: VecDeque::new(),
+        }
     }
 
     /// Takes bytes from a rank, and handles its requests until one needs something of another part of the job, which is
     /// returned; then call again without bytes. `None`: all requests were handled, or the next request waits for
     /// something.
-    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) -> Option<Asked> {
-        let PmiServer { clients, tables } = self;
-        let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
-        let read = line.on_bytes(cx, tables, bytes);
-        let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
-        if asked.as_ref().is_some_and(Asked::is_silent) {
-            return asked;
+    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, mut bytes: &[u8]) -> Option<Asked> {
+        loop {
+            let PmiServer { clients, tables, .. } = self;
+            let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
+            let read = line.on_bytes(cx, tables, std::mem::take(&mut bytes));
+            let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
+            if asked.as_ref().is_some_and(Asked::is_silent) {
+                return asked;
+            }
+            tables.send_replies(cx, client);
+            tables.give_memory_up(cx);
+            if tables.relays.has_news() {
+                self.carry_relays(cx);
+            }
+            if self.tables.addresses.has_news() {
+                self.send_addresses(cx);
+            }
+            match asked {
+                Some(Asked::Enter { entry, reply_to }) => {
+                    if let Some(rows) = self.enter(cx, client.local, entry, reply_to) {
+                        return Some(Asked::Endpoints(rows));
+                    }
+                }
+                Some(Asked::EnterGroup { group, value }) => self.enter_group(cx, client.local, group, value),
+                Some(Asked::Name { client, ask }) => names::ask(cx, cx.rank(client.local), Asker::Client(client), ask),
+                Some(Asked::Unreadable { .. }) => {
+                    self.clients.line(client).map(Line::close);
+                    cx.output(Output::CloseClient { job: cx.facts.id(), client });
+                    return asked;
+                }
+                asked => return asked,
+            }
         }
-        tables.send_replies(cx, client);
-        tables.give_memory_up(cx);
-        if tables.relays.has_news() {
-            self.carry_relays(cx);
-        }
-        if self.tables.addresses.has_news() {
-            self.send_addresses(cx);
-        }
-        if let Some(Asked::Unreadable { .. }) = asked {
-            self.clients.line(client).map(Line::close);
-            cx.output(Output::CloseClient { job: cx.facts.id(), client });
-        }
-        asked
     }
+}
+
+impl PmiServer {
+    /// A rank starts its next collective. Returns the addresses of all ranks if they are known now.
+    pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, entry: Entry, reply_to: ReplyTo) -> Option<Vec<Bytes>> {
+        let pending = || self.tables.kvs.take_pending();
+        let finished = self.collectives.exchanges.enter(cx, local, (entry, reply_to), pending);
+        self.on_finished(cx, finished)
+    }
+
+    /// Handles another node's frame of a collective of the whole job. Returns the addresses of all ranks if they are
+    /// known now.
+    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Option<Vec<Bytes>> {
+        let finished = self.collectives.exchanges.on_frame(cx, arrived);
+        self.on_finished(cx, finished)
+    }
+
+    /// Stores the outcomes of complete collectives and answers the local ranks. Returns the addresses of all ranks, one
+    /// row for each node, if one of these collectives has gathered them.
+    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) -> Option<Vec<Bytes>> {
+        let mut endpoints = None;
+        for Finished { waiting, outcome, trace } in finished {
+            let is_of_endpoints = waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints);
+            let result = match outcome {
+                Outcome::Values { blocks, .. } if is_of_endpoints => {
+                    endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| {
+                        self.on_endpoints(cx, rows.clone());
+                        endpoints = Some(rows);
+                    })
+                }
+                Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| self.answer_fence(cx, waiting)),
+                Outcome::Values { max_len, shared, blocks } => lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
+                    .map(|array| self.answer_allgather(cx, waiting, array)),
+                Outcome::Places(places) => {
+                    for (local, reply_to) in waiting {
+                        self.answer(cx, local, &reply_to, &Completion::Place(&places[local.index()]), Vec::new());
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(problem) = result {
+                cx.fail_here(Cause::Pmi { problem });
+            }
+            cx.trace(trace);
+        }
+        endpoints
+    }
+
+    /// Answers a rank whose collective is complete.
+    pub(super) fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        local: LocalRank,
+        reply_to: &ReplyTo,
+        told: &Completion<'_>,
+        shares: Vec<ShareId>,
+    ) {
+        let mut reply = Vec::new();
+        self.clients.own(local).answer_collective(reply_to, told, &mut reply);
+        self.tables.send(cx, local.into(), reply.into(), shares);
+    }
+
+    /// Publishes the pairs of all nodes after a fence.
+    fn publish(&mut self, cx: &Cx<'_>, parts: Vec<Bytes>) -> Result<(), String> {
+        let mut pairs = Vec::new();
+        let mut heard = vec![false; cx.facts.spec.nodes.len()];
+        for block in parts.into_iter().flat_map(block::blocks) {
+            let block = block.map_err(|error| error.to_string())?;
+            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
+            if !known {
+                return Err(format!(
+                    "a fence delivered pairs of node {} twice, or of a node that does not exist",
+                    block.node
+                ));
+            }
+            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
+        }
+        self.tables.kvs.commit(pairs)
+    }
+
+    /// Answers the ranks whose fence is complete.
+    fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) {
+        let PmiServer { clients, tables, resumed, .. } = self;
+        let told = Completion::Fence { version: tables.kvs.version };
+        let (mut reply, mut shared) = (Vec::new(), Bytes::new());
+        for (local, reply_to) in waiting {
+            reply.clear();
+            let link = clients.own(local);
+            link.answer_collective(&reply_to, &told, &mut reply);
+            if link.may_resume() {
+                resumed.push_back(local.into());
+            }
+            if shared != reply {
+                // Most ranks get exactly the same reply.
+                shared = Bytes::copy_from_slice(&reply);
+            }
+            tables.send(cx, local.into(), shared.clone(), Vec::new());
+        }
+    }
+}
+
+/// What a rank is told when its collective is complete.
+pub enum Completion<'a> {
+    /// A fence. `version`: a number that each fence with published pairs increments.
+    Fence { version: u32 },
+    /// An allgather. `place`: the array's place in the arena; `None`: the array has memory of its own. `new`: whether
+    /// the rank has not used this arena before.
+    Array { place: Option<u32>, new: bool },
+    /// A ring: the rank's position, and the values of its neighbours.
+    Place(&'a Down),
+}
+
+/// PMI 1.2 clients identify barriers by their tags; the barrier of all ranks belongs to no group and has tag 0, as in
+/// Hydra.
+fn barrier_out(subversion: u32) -> Reply<'static> {
+    Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
 }
 
 /// The PMI conversations with this node's ranks: one over the socket that each rank inherits, and those of secondary
@@ -444,6 +588,60 @@ impl PmiLink {
         (before == State::Fresh).then_some(Asked::Initialised)
     }
 
+    fn on_fence(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Asked {
+        let has_put = std::mem::take(&mut self.has_put);
+        if has_put && cx.facts.spec.options.pmi.fence == PmiFence::Lazy {
+            self.state = State::Ready;
+            self.lazy += 1;
+            self.client.answer(t, envelope, &barrier_out(self.subversion));
+            return Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::Lazy };
+        }
+        let reply_to = ReplyTo::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
+        Asked::Enter { entry: Entry::Fence, reply_to }
+    }
+
+    fn on_own_fence(&mut self, id: u32) -> Asked {
+        self.outstanding += 1;
+        self.has_put = false;
+        Asked::Enter { entry: Entry::Fence, reply_to: ReplyTo::OwnFence { id } }
+    }
+
+    /// A collective is complete: writes its reply.
+    pub fn answer_collective(&mut self, reply_to: &ReplyTo, told: &Completion<'_>, reply: &mut Vec<u8>) {
+        if self.state == State::Closed {
+            return;
+        }
+        let (command, thread, answer) = match (reply_to, told) {
+            (ReplyTo::Fence { thread }, Completion::Fence { .. }) => {
+                (Command::Barrier, thread.as_deref(), barrier_out(self.subversion))
+            }
+            (ReplyTo::Ring { thread }, Completion::Place(place)) => {
+                let answer = Reply::Ring { count: place.before as i32, left: &place.left, right: &place.right };
+                (Command::Ring, thread.as_deref(), answer)
+            }
+            (ReplyTo::OwnFence { id }, Completion::Fence { version }) => {
+                (Command::FenceNb, None, Reply::FenceNb { id: *id, version: *version })
+            }
+            (ReplyTo::Allgather { id }, Completion::Array { place, new }) => {
+                (Command::Allgather, None, Reply::Allgather { id: *id, place: *place, new: new.then_some(1) })
+            }
+            (ReplyTo::Lazy, _) => return self.lazy -= 1,
+            (ReplyTo::Server | ReplyTo::Endpoints, _) => return,
+            (reply_to, _) => panic!("the result does not match the collective: {reply_to:?}"),
+        };
+        encode_reply(self.client.dialect, command, thread, &answer, reply);
+        match command {
+            Command::FenceNb | Command::Allgather => self.outstanding -= 1,
+            // The link may have been closed in the meantime.
+            _ => self.state = self.state.next(Event::Release).unwrap_or(self.state),
+        }
+    }
+
+    /// Whether a get waits for the rank's lazy fences and these are complete.
+    pub fn may_resume(&self) -> bool {
+        self.waiting_get.is_some() && self.lazy == 0
+    }
+
     fn on_put(&mut self, t: &mut Tables, key: &[u8], value: &[u8]) -> Result<(), RefusalText> {
         if key.is_empty() || key.len() > KEY_LEN_MAX {
             return Err("key_is_empty_or_longer_than_64".into());
@@ -459,14 +657,6 @@ impl PmiLink {
         blob::push(&mut t.kvs.pending, key, stored(self.client.dialect, value, &mut value_room));
         self.has_put = true;
         Ok(())
-    }
-
-    fn on_get(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
-        if key.starts_with(b"PMI_") || key == b"universeSize" {
-            return self.client.on_job_attr(cx, t, envelope, key);
-        }
-        self.on_get_pair(cx, t, envelope, key);
-        None
     }
 }
 
@@ -487,11 +677,6 @@ fn refusal(state: State, event: Event) -> &'static str {
         (State::Fenced, Event::Finalize) => "finalize_while_in_a_fence",
         (State::Ready | State::Fenced, _) => "already_initialised",
     }
-}
-
-fn numbers(text: &[u8]) -> Option<Vec<u32>> {
-    let text = std::str::from_utf8(text).ok()?;
-    text.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect()
 }
 
 /// Whether a secondary client may send this request.
@@ -533,109 +718,6 @@ impl PmiClient {
         encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, &mut t.reply);
     }
 
-    fn on_job_attr(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
-        let options = &cx.facts.spec.options;
-        // The universe has the job's size by default, as under Slurm, whose clients rely on it.
-        let size = options.pmi.universe_size.unwrap_or(cx.facts.job_size).to_string();
-        let is_mapping = key == b"PMI_process_mapping";
-        let Tables { process_mapping, reply, .. } = t;
-        let value = match key {
-            _ if is_mapping => process_mapping.as_deref(),
-            b"PMI_mpi_memory_alloc_kinds" => options.pmi.memory_alloc_kinds.as_deref().map(str::as_bytes),
-            b"universeSize" => Some(size.as_bytes()),
-            b"hasNameServ" => Some(&b"TRUE"[..]),
-            _ => None,
-        };
-        let answer = value.map_or(Reply::NotFound, Reply::Value);
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
-        (is_mapping && !self.id.is_secondary()).then_some(Asked::MeetsNode)
-    }
-
-    fn on_put_attr(
-        &self,
-        cx: &mut Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), RefusalText> {
-        if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
-            return Err("key_or_value_is_too_long".into());
-        }
-        let parked = t.attrs.put(key, value).ok_or("too_many_node_attributes")?;
-        self.answer(t, envelope, &Reply::Done);
-        for Parked { local, dialect, thread, .. } in parked {
-            let mut woken = Vec::new();
-            encode_reply(dialect, Command::GetNodeAttr, thread.as_deref(), &Reply::Value(value), &mut woken);
-            if Client::from(local) == self.id {
-                t.reply.append(&mut woken);
-            } else {
-                t.send(cx, local.into(), woken.into(), Vec::new());
-            }
-        }
-        Ok(())
-    }
-
-    fn on_get_attr(&self, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], wait: bool) -> Result<(), RefusalText> {
-        let Tables { attrs, reply, .. } = t;
-        let answer = match attrs.get(key) {
-            Some(value) => Reply::Value(value),
-            None if !wait => Reply::NotFound,
-            None if key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) => {
-                return Err("key_or_thrid_is_too_long".into());
-            }
-            None => {
-                let thread = envelope.thread.map(<[u8]>::to_vec);
-                let (local, dialect) = (self.id.local, self.dialect);
-                let parked = Parked { local, dialect, key: key.to_vec(), thread };
-                return attrs.park(parked).ok_or("too_many_gets_wait".into());
-            }
-        };
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
-        Ok(())
-    }
-
-    /// Answers with the segments that a client must map. `have`: the versions where its segments end, oldest first,
-    /// separated by commas.
-    fn on_kvs_map(
-        &self,
-        cx: &mut Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        have: &[u8],
-    ) -> Result<(), RefusalText> {
-        let have = numbers(have).ok_or("have_is_not_a_list_of_numbers")?;
-        let mapping = t.kvs.map(&have, &mut t.shares).map_err(|error| {
-            fail_unreadable(cx, error);
-            UNREADABLE
-        })?;
-        let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
-        self.answer(t, envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
-        t.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
-        Ok(())
-    }
-
-    pub(super) fn answer_number(&self, cx: &mut Cx<'_>, t: &mut Tables, number: u32) {
-        let Tables { kvs, reply, .. } = t;
-        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-        let answer = match kvs.at(number) {
-            Ok(Some((pair, next))) => match i32::try_from(next) {
-                Ok(next_index) => {
-                    let key = shown(self.dialect, pair.key, &mut key_room);
-                    let value = shown(self.dialect, pair.value, &mut value_room);
-                    key.zip(value).map_or(UNSPEAKABLE, |(key, value)| Reply::Pair { next_index, key, value })
-                }
-                Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },
-            },
-            Ok(None) => Reply::NotFound,
-            Err(error) => {
-                fail_unreadable(cx, error);
-                Reply::Failed { message: UNREADABLE }
-            }
-        };
-        encode_reply(self.dialect, Command::GetByIdx, None, &answer, reply);
-    }
-
     fn on_full_init(&mut self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
         let reply = Reply::FullInit {
             version: 2,
@@ -669,7 +751,7 @@ pub struct Tables {
     pub handed: Vec<ShareId>,
 }
 
-/// What a request of a rank needs of other parts of the job.
+/// What a request of a rank needs of the server's collectives, of the root, or of other parts of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// The rank has called init.
@@ -680,6 +762,8 @@ pub enum Asked {
     Enter { entry: Entry, reply_to: ReplyTo },
     /// The rank enters the barrier of a group, or (with its packed value) another collective of the group.
     EnterGroup { group: Group, value: Option<Bytes> },
+    /// The addresses of all ranks are known, which the job's PMIx server needs: one row for each node.
+    Endpoints(Vec<Bytes>),
     /// The rank publishes, looks up or withdraws a name, or asks for processes.
     Name { client: Client, ask: Ask },
     /// The rank has called finalize.

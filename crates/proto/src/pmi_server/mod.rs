@@ -1,8 +1,8 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! - `connection`: the conversations, and the tables that answers come from
-//! - `kvs`: the pairs
-//! - `collectives`: what ranks enter together; `arena` lays out the results of allgathers
+//! - `connection`: the conversations, the fences, and the tables that answers come from
+//! - `kvs`: the pairs; `gets`: the requests that read them and the attributes
+//! - `collectives`: what else ranks enter together; `arena` lays out the results of allgathers
 //! - `names`: requests about published names, for processes, and about addresses
 //! - `addresses`: at which addresses ranks are reached
 //! - `endpoints`: listening sockets that ranks have from their start
@@ -13,6 +13,7 @@ mod arena;
 mod collectives;
 mod connection;
 pub mod endpoints;
+mod gets;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
@@ -37,7 +38,7 @@ use wireup_wire::relay::{self, Target};
 impl PmiServer {
     /// Handles the driver's answer with the secret of the job's ranks.
     pub fn on_secret(&mut self, cx: &mut Cx<'_>, secret: &Secret) {
-        let PmiServer { clients, tables } = self;
+        let PmiServer { clients, tables, .. } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
             let secret = Reply::Secret(tables.endpoints.secret.as_bytes());
@@ -65,7 +66,7 @@ impl PmiServer {
     /// Sends answers and requests about addresses, with as few writes to each client and frames to each agent as
     /// possible.
     fn send_addresses(&mut self, cx: &mut Cx<'_>) {
-        let PmiServer { clients, tables } = self;
+        let PmiServer { clients, tables, .. } = self;
         let answers = tables.addresses.take_answers();
         for same in answers.chunk_by(|(one, _), (other, _)| one.client == other.client) {
             let (client, mut reply) = (same[0].0.client, Vec::new());
@@ -74,7 +75,10 @@ impl PmiServer {
             tables.send(cx, client, reply.into(), Vec::new());
         }
         for (node, message) in tables.addresses.take_messages() {
-            cx.for_node(node, cx.facts.frame(PeerFrame::Addresses, 0, 0, peer::encode(&message).into()));
+            cx.agent.links.send_peer(
+                cx.facts.agent_of(node),
+                cx.facts.frame(PeerFrame::Addresses, 0, 0, peer::encode(&message).into()),
+            );
         }
     }
 
@@ -103,7 +107,9 @@ impl PmiServer {
         for (node, message) in relays.take_messages() {
             let number = message.number;
             let (stream, payload) = message.encode();
-            cx.for_node(node, cx.facts.frame(PeerFrame::Relay, stream, number, payload));
+            cx.agent
+                .links
+                .send_peer(cx.facts.agent_of(node), cx.facts.frame(PeerFrame::Relay, stream, number, payload));
         }
     }
 
@@ -156,7 +162,7 @@ impl PmiServer {
 
     /// The addresses at which the ranks listen are known: answers the ranks that have asked for them.
     pub fn on_endpoints(&mut self, cx: &mut Cx<'_>, rows: Vec<Bytes>) {
-        let PmiServer { clients, tables } = self;
+        let PmiServer { clients, tables, .. } = self;
         let own = cx.facts.node.and_then(|node| rows.get(node.index())).cloned();
         let (table, waiting) = tables.endpoints.on_known(own.unwrap_or_default(), rows, &mut tables.shares);
         tables.shares.put_made(cx);

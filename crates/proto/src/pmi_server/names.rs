@@ -1,5 +1,5 @@
-//! A rank's requests about published names, for processes, and about addresses. The first two go to the root (`Names`
-//! in `job`), whose answers are passed on; addresses are looked up.
+//! A rank's requests about published names, for processes, and about addresses. The first two go to the root
+//! (`job/names`), whose answers are passed on; addresses are looked up.
 //!
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.
@@ -69,6 +69,7 @@ impl PmiServer {
     /// The root's answer to a rank's request about a name or for processes. The rank's further requests can be answered
     /// now.
     pub fn on_named(&mut self, cx: &mut Cx<'_>, client: Client, answer: Answer) {
+        self.resumed.push_back(client);
         let Some(link) = self.clients.open(client) else { return };
         self.tables.send(cx, client, link.answer_name(answer).into(), Vec::new());
     }

@@ -99,7 +99,7 @@ impl Fences {
             // `Up::Impatient` is sent before the frames of the fence: when the frames arrive, an agent above may find
             // that the fence cannot complete.
             if !cx.facts.root {
-                cx.up(up(cx.facts, &Up::Impatient { epoch }));
+                cx.agent.links.send_job_up(cx.common.up, up(cx.facts, &Up::Impatient { epoch }));
             }
         }
         let stays = !collect || cx.facts.spec.options.pmi.modex == Modex::Direct;

@@ -36,6 +36,7 @@ use crate::collective::CollectiveConfig;
 use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
+use crate::job::names;
 use crate::job::ranks::{Process, ProcessState};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -53,7 +54,6 @@ use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::job::PmiFlavour;
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Down, Up};
-use wireup_wire::names;
 use wireup_wire::peer::{self, Cause, Departed, Failure, Opened};
 use wireup_wire::pmix::{Action, Answer, Ask, Event, Set, Status, ToServer};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
@@ -123,7 +123,7 @@ impl Pmix {
         self.fences.all.barriers.on_departed(local, departed);
         self.fences.excuse_departed(cx, &mut self.server);
         if self.tells_departed {
-            cx.tell_root(InterJobReport::Departed { ranks: vec![cx.rank(local)] });
+            names::report(cx, InterJobReport::Departed { ranks: vec![cx.rank(local)] });
         }
     }
 
@@ -164,7 +164,7 @@ impl Pmix {
             Between::Report(report) => {
                 // A correct agent sends this message only to the root.
                 if cx.facts.root {
-                    cx.ask_agent(names::Up::Report { agent: from, report });
+                    names::serve(cx, wireup_wire::names::Up::Report { agent: from, report });
                 }
                 return;
             }
@@ -189,7 +189,7 @@ impl Pmix {
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
                 if !ranks.is_empty() {
-                    cx.tell_root(InterJobReport::Departed { ranks });
+                    names::report(cx, InterJobReport::Departed { ranks });
                 }
             }
             Order::Forget { nspace } => self.server.tell(cx, &ToServer::Forget { nspace }),
@@ -214,7 +214,7 @@ impl Pmix {
             match waits {
                 Waits::Fence(epoch) => self.say(cx, Up::GiveUp { epoch }),
                 Waits::Modex => self.modex.wants.forget(id),
-                Waits::Across => cx.tell_root(InterJobReport::GaveUp { id }),
+                Waits::Across => names::report(cx, InterJobReport::GaveUp { id }),
                 Waits::Subset | Waits::Root => {}
             }
         }
@@ -251,7 +251,7 @@ impl Pmix {
                 if let Up::Impatient { epoch } = message {
                     self.fences.on_impatient(epoch);
                 }
-                cx.up(cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
+                cx.agent.links.send_job_up(cx.common.up, cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
             }
             Err(error) => fail_frame(cx, &error.to_string()),
         }
@@ -283,7 +283,7 @@ impl Pmix {
         if cx.facts.root {
             self.at_root(cx, message);
         } else {
-            cx.up(up(cx.facts, &message));
+            cx.agent.links.send_job_up(cx.common.up, up(cx.facts, &message));
         }
     }
 

@@ -26,6 +26,7 @@
 
 use super::server::ServerProcess;
 use crate::job::cx::Cx;
+use crate::job::names;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::btree_map::Entry;
@@ -130,17 +131,19 @@ impl Modex {
         let job = cx.facts.id();
         for (seeker, message) in self.offers.take_answers() {
             match (seeker, message) {
-                (Seeker::Node(node), message) => cx.for_node(node, frame(job, &message)),
+                (Seeker::Node(node), message) => {
+                    cx.agent.links.send_peer(cx.facts.agent_of(node), frame(job, &message))
+                }
                 (Seeker::Root(ticket), Between::Have { blobs, .. }) => {
                     for Blob { status, bytes: blob, .. } in blobs {
-                        cx.tell_root(InterJobReport::Given { ticket, status, blob });
+                        names::report(cx, InterJobReport::Given { ticket, status, blob });
                     }
                 }
                 (Seeker::Root(_), Between::Want { .. } | Between::Order(_) | Between::Report(_)) => {}
             }
         }
         for (node, wanted) in self.wants.take() {
-            cx.for_node(node, frame(job, &Between::Want { wanted }));
+            cx.agent.links.send_peer(cx.facts.agent_of(node), frame(job, &Between::Want { wanted }));
         }
     }
 }

@@ -76,7 +76,7 @@ impl Queries {
         while let Some(query) = self.open.iter().find(is_over).map(|(query, _)| *query) {
             let Query { procs, .. } = self.open.remove(&query).expect("it was found");
             if !facts.root {
-                cx.up(up(facts, &Up::Procs { query, procs }));
+                cx.agent.links.send_job_up(cx.common.up, up(facts, &Up::Procs { query, procs }));
             } else if let Some((node, id)) = self.askers.remove(&query) {
                 let procs = all_processes(facts, procs);
                 answered.push((node, id, Answer::ProcTable { procs }));

@@ -16,7 +16,7 @@ use wireup_wire::ids::{Epoch, NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::modex::Blob;
-use wireup_wire::names::Range;
+use wireup_wire::names::{self, Range};
 use wireup_wire::peer;
 use wireup_wire::pmix::{Ask, FromServer, Set, Unpacker, Wanted, pack};
 

@@ -19,6 +19,6 @@ pub fn up(facts: &Facts, message: &Up) -> Frame {
 pub fn down(cx: &mut Cx<'_>, to: u32, payload: &Bytes) {
     let to_agent = Some(AgentId(to)).filter(|_| to != EVERYBODY);
     for child in cx.children_towards(to_agent) {
-        cx.for_agent(child, cx.facts.frame(DownFrame::PmixDown, 0, to, payload.clone()));
+        cx.agent.links.send_peer(child, cx.facts.frame(DownFrame::PmixDown, 0, to, payload.clone()));
     }
 }

@@ -85,7 +85,7 @@ impl Agreement {
     /// Reports the result of the subtree, once all agents in it have checked; lost agents are not awaited.
     pub fn settle(&mut self, cx: &mut Cx) {
         let State::Checking { own: false, children } = &mut self.state else { return };
-        children.retain(|child| cx.links.neighbours.has_child(*child));
+        children.retain(|child| cx.agent.links.neighbours.has_child(*child));
         if !children.is_empty() {
             return;
         }
@@ -109,7 +109,7 @@ impl Agreement {
         self.state = State::Decided(yes);
         cx.children(SessionDown::UseTransport { yes });
         let point = self.point.clone().filter(|_| yes);
-        cx.links.with_direct(|direct| direct.on_decided(point));
+        cx.agent.links.with_direct(|direct| direct.on_decided(point));
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         let (mut cx, mut agreement) =
             (agent_of(me, session, &SessionSnapshot::default()).linked(), Agreement::default());
         cx.outputs();
-        let children = cx.links.neighbours.all().collect();
+        let children = cx.agent.links.neighbours.all().collect();
         agreement.ask(&mut cx, children);
         assert_eq!(cx.outputs(), [Output::OpenTransport]);
         (cx, agreement)
@@ -173,7 +173,7 @@ mod tests {
     fn a_child_that_is_lost_is_not_waited_for() {
         let (mut cx, mut agreement) = asked(1);
         agreement.on_looked(&mut cx, AgentId(3), None);
-        cx.links.neighbours.on_child_down(AgentId(4));
+        cx.agent.links.neighbours.on_child_down(AgentId(4));
         agreement.on_opened(&mut cx, Ok(point()));
         assert_eq!(cx.outputs().sent(UP), [Control::SessionUp(SessionUp::TransportLooked { missing: None })]);
     }

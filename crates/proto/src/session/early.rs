@@ -60,10 +60,10 @@ impl Early {
             // time.
             let is_over = |id: &JobId| *id <= newest && !live.contains(id);
             let over = cx.jobs.ids().into_iter().filter(is_over).collect();
-            cx.tell_jobs(over, |job, cx| job.abandon(cx));
+            cx.jobs.tell_each(&mut cx.agent, over, |job, cx| job.abandon(cx));
         }
         self.set_live(newest, live);
-        let with_frames = cx.links.direct.jobs().into_iter();
+        let with_frames = cx.agent.links.direct.jobs().into_iter();
         let over: Vec<JobId> = with_frames.filter(|job| !cx.jobs.contains_key(job) && self.is_over(*job)).collect();
         cx.forget_direct(&over);
     }
@@ -81,21 +81,14 @@ impl Early {
         }
     }
 
-    /// Handles a frame from another agent, anywhere in the tree: delivers it, keeps it until its job starts, or answers
-    /// it if its job has ended.
+    /// Handles a frame from another agent, anywhere in the tree, for a job that is not here: keeps it until the job
+    /// starts, or answers it if the job has ended.
     ///
     /// # Errors
     /// No correct agent sends such a frame.
     pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) -> Result<(), PeerError> {
-        // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
-        let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
-        if !is_for_any && !cx.policy.has_trees_of_jobs() {
-            return Err(PeerError::Misdirected);
-        }
         let id = JobId(frame.job);
-        if cx.jobs.contains_key(&id) {
-            return cx.deliver(from, frame);
-        } else if self.is_over(id) {
+        if self.is_over(id) {
             return self.answer_for_gone(cx, id, from, &frame);
         } else if is_over(&frame) {
             // The job will not start on this agent: the agents that waited for this agent have given up.
@@ -113,7 +106,7 @@ impl Early {
             FrameKind::Peer(PeerFrame::Modex) => match peer::decode(&frame.payload)? {
                 Between::Want { wanted } => {
                     let answers = modex_gone(wanted, self.remains(id)).into_iter();
-                    answers.for_each(|answer| cx.links.send_peer(from, modex_frame(id, &answer)));
+                    answers.for_each(|answer| cx.agent.links.send_peer(from, modex_frame(id, &answer)));
                 }
                 Between::Order(order) => self.report_of_gone(cx, id, order),
                 Between::Have { .. } | Between::Report(_) => {}
@@ -121,19 +114,19 @@ impl Early {
             FrameKind::Peer(PeerFrame::Addresses) => {
                 if let Some(answer) = all_left(peer::decode(&frame.payload)?) {
                     let payload = peer::encode(&answer).into();
-                    cx.links.send_peer(from, Frame::new(PeerFrame::Addresses, 0, id.0, 0, payload));
+                    cx.agent.links.send_peer(from, Frame::new(PeerFrame::Addresses, 0, id.0, 0, payload));
                 }
             }
             FrameKind::Peer(PeerFrame::Relay) => {
                 let message = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())?;
                 if let Some((stream, payload)) = message.refused().map(|answer| answer.encode()) {
-                    cx.links.send_peer(from, Frame::new(PeerFrame::Relay, stream, id.0, frame.arg, payload));
+                    cx.agent.links.send_peer(from, Frame::new(PeerFrame::Relay, stream, id.0, frame.arg, payload));
                 }
             }
             FrameKind::Peer(PeerFrame::Store) => {
                 let message = peer::decode(&frame.payload)?;
                 for (to, answer) in answers_of_ended(self.dictionaries.get_mut(&id), from, message) {
-                    cx.links.send_peer(to, store_frame(id, &answer));
+                    cx.agent.links.send_peer(to, store_frame(id, &answer));
                 }
             }
             // The root has sent the order before it learned that the job has ended on this agent.
@@ -151,7 +144,7 @@ impl Early {
     /// Answers an order of the root for a job that has ended here.
     fn report_of_gone(&self, cx: &mut Cx, id: JobId, order: Order) {
         if let Some(report) = report_of_gone(order, self.remains(id)) {
-            cx.links.send_peer(AgentId(0), modex_frame(id, &Between::Report(report)));
+            cx.agent.links.send_peer(AgentId(0), modex_frame(id, &Between::Report(report)));
         }
     }
 
@@ -160,11 +153,11 @@ impl Early {
         let Waited { frames, is_cut } = self.take_waited(job);
         if is_cut {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
-            cx.tell_job(job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
+            cx.jobs.tell(&mut cx.agent, job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
         }
         for (from, frame) in frames {
-            if let Err(error) = cx.deliver(from, frame) {
-                cx.blame(from, job, error);
+            if let Err(error) = cx.jobs.deliver(&mut cx.agent, from, frame) {
+                cx.jobs.blame(&mut cx.agent, from, job, error);
             }
         }
     }

@@ -56,7 +56,7 @@ impl Heartbeat {
     /// while.
     pub fn on_asked(&mut self, cx: &mut Cx, side: Side) {
         say(cx, side, Control::Alive);
-        let until = Some(cx.now + 2 * interval_ns(cx));
+        let until = Some(cx.agent.now + 2 * interval_ns(cx));
         match side {
             Side::Above => (self.above_waits, self.doubts_above) = (until, false),
             Side::Below(_) => self.below_waits = until,
@@ -84,9 +84,9 @@ impl Heartbeat {
 
     /// A job has begun here, or nodes are starting.
     pub fn schedule_questions(&mut self, cx: &Cx) {
-        let has_neighbours = !cx.links.neighbours.is_leaf() || asks_above(cx);
+        let has_neighbours = !cx.agent.links.neighbours.is_leaf() || asks_above(cx);
         if self.next_at.is_none() && has_neighbours && cx.session.links.node_timeout_ns > 0 {
-            self.next_at = Some(cx.now + interval_ns(cx));
+            self.next_at = Some(cx.agent.now + interval_ns(cx));
         }
     }
 
@@ -94,13 +94,13 @@ impl Heartbeat {
     /// responded within the node time-out, each with the problem to report.
     pub fn on_tick(&mut self, cx: &mut Cx) -> Vec<(LinkId, Problem)> {
         let mut silent_links = Vec::new();
-        let Some(at) = self.next_at.take_if(|at| *at <= cx.now) else { return silent_links };
-        if cx.now - at >= interval_ns(cx) {
+        let Some(at) = self.next_at.take_if(|at| *at <= cx.agent.now) else { return silent_links };
+        if cx.agent.now - at >= interval_ns(cx) {
             // This agent's own process was stopped, for example by SIGSTOP: answers of its neighbours may be unread.
             self.unanswered.clear();
         }
-        if self.above_waits.take_if(|until| *until <= cx.now).is_some() {
-            self.doubts_above = asks_above(cx) && cx.links.neighbours.has_up();
+        if self.above_waits.take_if(|until| *until <= cx.agent.now).is_some() {
+            self.doubts_above = asks_above(cx) && cx.agent.links.neighbours.has_up();
         }
         if self.waits(cx, self.above_waits) || self.waits(cx, self.below_waits) || self.doubts_above {
             self.schedule_questions(cx);
@@ -109,8 +109,8 @@ impl Heartbeat {
         let whom: Vec<_> = whom.into_iter().filter_map(|side| Some((side, link_with(cx, side)?))).collect();
         self.unanswered.retain(|link, _| whom.iter().any(|(_, asked)| asked == link));
         for (side, link) in whom {
-            let since = *self.unanswered.entry(link).or_insert(cx.now);
-            match cx.now - since >= cx.session.links.node_timeout_ns {
+            let since = *self.unanswered.entry(link).or_insert(cx.agent.now);
+            match cx.agent.now - since >= cx.session.links.node_timeout_ns {
                 true => silent_links.push((link, silent(cx))),
                 false => say(cx, side, Control::AreYouAlive),
             }
@@ -121,7 +121,7 @@ impl Heartbeat {
     fn whom_to_ask(&self, cx: &Cx) -> Vec<Side> {
         let mut whom = Vec::new();
         if self.waits(cx, self.above_waits) {
-            whom.extend(cx.links.neighbours.linked().map(Side::Below));
+            whom.extend(cx.agent.links.neighbours.linked().map(Side::Below));
         }
         if (self.waits(cx, self.below_waits) || self.doubts_above) && asks_above(cx) {
             whom.push(Side::Above);
@@ -132,14 +132,14 @@ impl Heartbeat {
     /// Whether this agent must ask the neighbours on one side whether they are alive: it has a job, nodes are starting,
     /// or the neighbours on the other side have asked recently (`until`).
     fn waits(&self, cx: &Cx, until: Option<Instant>) -> bool {
-        !cx.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > cx.now)
+        !cx.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > cx.agent.now)
     }
 }
 
 fn link_with(cx: &Cx, side: Side) -> Option<LinkId> {
     match side {
-        Side::Above => cx.links.neighbours.up(),
-        Side::Below(child) => cx.links.neighbours.child(child),
+        Side::Above => cx.agent.links.neighbours.up(),
+        Side::Below(child) => cx.agent.links.neighbours.child(child),
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
         }
 
         fn tick_when_due(&mut self) -> (Vec<Output>, Vec<LinkId>) {
-            self.cx.now = self.part.deadline().expect("the part waits for a time");
+            self.cx.agent.now = self.part.deadline().expect("the part waits for a time");
             self.tick()
         }
     }
@@ -265,8 +265,8 @@ mod tests {
         // The test does not close the links, so each tick reports the silent links again.
         assert_eq!(lost, [down(4), UP].repeat(2));
         // Another incarnation has a new link and a new time limit.
-        heartbeat.cx.links.neighbours.on_child_up(AgentId(4), LinkId(14));
-        heartbeat.cx.links.neighbours.on_up_lost();
+        heartbeat.cx.agent.links.neighbours.on_child_up(AgentId(4), LinkId(14));
+        heartbeat.cx.agent.links.neighbours.on_up_lost();
         heartbeat.asked(Side::Above);
         assert_eq!(heartbeat.tick_when_due().1, []);
     }
@@ -276,10 +276,10 @@ mod tests {
         let mut heartbeat = Bench::new(in_session(1));
         heartbeat.asked(Side::Above);
         heartbeat.tick_when_due();
-        heartbeat.cx.now = heartbeat.cx.now + 100 * heartbeat.cx.session.links.node_timeout_ns;
+        heartbeat.cx.agent.now = heartbeat.cx.agent.now + 100 * heartbeat.cx.session.links.node_timeout_ns;
         heartbeat.asked(Side::Above);
         assert_eq!(heartbeat.tick().1, []);
-        assert!(heartbeat.part.deadline().is_some_and(|at| at > heartbeat.cx.now));
+        assert!(heartbeat.part.deadline().is_some_and(|at| at > heartbeat.cx.agent.now));
     }
 
     #[test]

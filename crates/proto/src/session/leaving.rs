@@ -39,7 +39,7 @@ impl Leaving {
     /// The session ends: tells the children, and limits the time that this agent waits for them.
     pub fn on_shutdown(&mut self, cx: &mut Cx) {
         if self.until.is_none() {
-            self.until = Some(cx.now + SHUTDOWN_NS_MAX);
+            self.until = Some(cx.agent.now + SHUTDOWN_NS_MAX);
             cx.is_leaving = true;
             cx.children(SessionDown::Shutdown);
         }
@@ -47,7 +47,7 @@ impl Leaving {
 
     /// Leaves once there are no children and no jobs, if the agent was told to leave.
     pub fn leave_if_done(&mut self, cx: &mut Cx) {
-        if self.until.is_some() && cx.links.neighbours.is_leaf() && cx.jobs.is_empty() {
+        if self.until.is_some() && cx.agent.links.neighbours.is_leaf() && cx.jobs.is_empty() {
             self.leave(cx);
         }
     }
@@ -61,7 +61,7 @@ impl Leaving {
     }
 
     pub fn on_tick(&mut self, cx: &mut Cx) {
-        if self.until.is_some_and(|until| cx.now >= until) {
+        if self.until.is_some_and(|until| cx.agent.now >= until) {
             self.leave(cx);
         }
     }
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(cx.outputs().len(), 1, "children are told once");
         leaving.leave_if_done(&mut cx);
         assert_eq!(exits(&mut cx), 0);
-        cx.now = leaving.deadline().expect("the wait is limited");
+        cx.agent.now = leaving.deadline().expect("the wait is limited");
         leaving.on_tick(&mut cx);
         assert!(exits(&mut cx) == 1 && leaving.has_left());
     }
@@ -103,7 +103,7 @@ mod tests {
         let (mut cx, mut leaving) = (one_run(1), Leaving::default());
         cx.link_child(3);
         leaving.on_shutdown(&mut cx);
-        cx.links.neighbours.on_child_down(AgentId(3));
+        cx.agent.links.neighbours.on_child_down(AgentId(3));
         leaving.leave_if_done(&mut cx);
         leaving.leave_if_done(&mut cx);
         assert_eq!(exits(&mut cx), 1);

@@ -19,13 +19,13 @@ mod names;
 mod rank_ports;
 pub mod shell_calls;
 
-use cx::Due;
-pub use cx::{AddedHost, Begin, Cx, JobNode, SnapshotOf, UNKNOWN_NODE, placement};
+pub use cx::{AddedHost, Begin, Cx, SnapshotOf, UNKNOWN_NODE, placement};
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
 
 use crate::io::{LinkId, Peer};
-use crate::job::{Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
+pub use crate::job::JobNode;
+use crate::job::{AgentCx, Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
 use crate::link::{Arrived, Routes};
 use crate::outbox::control_frame;
 use crate::policy::Policy;
@@ -41,7 +41,7 @@ use names::Names;
 use rank_ports::RankPorts;
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{DownFrame, Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Request};
@@ -120,10 +120,10 @@ impl Session {
     /// Starts an agent of a standing session: it starts its children without waiting for a job.
     pub fn begin(&mut self) {
         self.rank_ports.reserve(&mut self.cx);
-        let children = self.cx.links.routes.roster.children(self.cx.me);
+        let children = self.cx.agent.links.routes.roster.children(self.cx.me);
         self.start(|child_starts, cx, _| children.into_iter().for_each(|child| child_starts.start(cx, child, None)));
         self.on_nodes_changed();
-        let asked = self.cx.links.neighbours.all().collect();
+        let asked = self.cx.agent.links.neighbours.all().collect();
         self.agreement.ask(&mut self.cx, asked);
         let all = self.cx.tree.subtree(AgentId(0)).collect();
         self.start(|child_starts, cx, snapshot| {
@@ -140,8 +140,8 @@ impl Session {
     /// When to call `on_tick` if nothing else happens first.
     pub fn deadline(&self) -> Option<Instant> {
         let jobs = self.cx.jobs.values().filter_map(Job::deadline);
-        jobs.chain(self.child_starts.deadline(self.cx.start_by))
-            .chain(self.cx.links.direct.deadline())
+        jobs.chain(self.child_starts.deadline(self.cx.agent.start_by))
+            .chain(self.cx.agent.links.direct.deadline())
             .chain(self.membership.deadline())
             .chain(self.launchers.deadline())
             .chain(self.heartbeat.deadline())
@@ -152,7 +152,7 @@ impl Session {
 
     /// Numbers of entries and bytes that the agent stores, for the simulator's checkers.
     pub fn holds(&self) -> Holds {
-        let Cx { links, jobs, .. } = &self.cx;
+        let Cx { agent: AgentCx { links, .. }, jobs, .. } = &self.cx;
         let of_session = links.routes.roster.len() + self.membership.size() + self.launchers.size();
         Holds {
             jobs: jobs.size(),
@@ -166,12 +166,12 @@ impl Session {
     pub fn on_tick(&mut self) {
         self.start(|child_starts, cx, _| child_starts.check(cx));
         let cx = &mut self.cx;
-        let (notes, broken) = cx.links.check_direct();
+        let (notes, broken) = cx.agent.links.check_direct();
         for (peer, problem) in notes {
             cx.note(Note::Routed { agent: cx.me, peer, problem });
         }
         for peer in broken {
-            cx.tell_jobs(peer.jobs, |_, cx| on_no_link(cx, peer.agent, peer.problem.clone()));
+            cx.jobs.tell_each(&mut cx.agent, peer.jobs, |_, cx| on_no_link(cx, peer.agent, peer.problem.clone()));
         }
         self.serve_jobs();
         self.decide(|membership, cx, live| membership.check_leases(cx, live));
@@ -186,7 +186,7 @@ impl Session {
         }
         self.names.on_tick(&mut self.cx);
         self.serve_jobs();
-        self.cx.tell_jobs(self.cx.jobs.ids(), |job, cx| job.on_tick(cx));
+        self.cx.jobs.tell_each(&mut self.cx.agent, self.cx.jobs.ids(), |job, cx| job.on_tick(cx));
         self.serve_jobs();
         self.leaving.on_tick(&mut self.cx);
     }
@@ -267,12 +267,12 @@ impl Session {
 
     /// Handles the requests of jobs, and forgets the jobs that have ended.
     pub fn serve_jobs(&mut self) {
-        while let Some(due) = self.cx.due.pop_front() {
+        while let Some(due) = self.cx.agent.from_jobs.pop_front() {
             match due {
-                Due::Request(FromJob::Asked(job, message)) => self.on_asked(job, message),
+                FromJob::Asked(job, message) => self.on_asked(job, message),
                 // The job has given up this child, which does not respond: later jobs are not sent to it.
-                Due::Request(FromJob::Dropped(child)) => drop(self.child_starts.children.on_lost(child)),
-                Due::Over(job) => self.on_job_over(*job),
+                FromJob::Dropped(child) => drop(self.child_starts.children.on_lost(child)),
+                FromJob::Over => self.cx.jobs.over.pop_front().into_iter().for_each(|job| self.on_job_over(job)),
             }
         }
     }
@@ -288,7 +288,7 @@ impl Session {
                     false => self.child_starts.children.lost_branches(cx.tree),
                 };
                 let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
-                cx.up_about(job, JobUp::Missing(missing.collect()));
+                cx.agent.links.send_up(control_frame(job, &JobUp::Missing(missing.collect()).into()));
                 self.launchers.on_spawn(cx, job, (agent, asker), from, request);
             }
             Request::Ask { agent, asker, ask: Ask::Join(joint), .. } => {
@@ -369,13 +369,13 @@ impl Session {
         // Messages that still arrive about the lost agent must not be attributed to its next incarnation.
         self.start(|child_starts, cx, _| child_starts.on_lost(cx, agent));
         let cx = &mut self.cx;
-        if cx.links.neighbours.has_child(agent) {
+        if cx.agent.links.neighbours.has_child(agent) {
             // The link to the lost agent may still work, but all other agents count it as lost: closes the link.
-            cx.links.cut_child(agent);
+            cx.agent.links.cut_child(agent);
         }
-        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_agent_lost(cx, agent));
+        cx.jobs.tell_each(&mut cx.agent, cx.jobs.ids(), |job, cx| job.on_agent_lost(cx, agent));
         self.serve_jobs();
-        self.cx.links.direct.lose(agent);
+        self.cx.agent.links.direct.lose(agent);
         self.cx.route_again(agent);
     }
 
@@ -391,7 +391,7 @@ impl Session {
         match self.membership.on_log(&self.cx, &log) {
             Ok(None) => {}
             Ok(Some(link)) => {
-                self.cx.links.on_taken_in(link);
+                self.cx.agent.links.on_taken_in(link);
                 self.on_parent_up();
             }
             Err(Unfit) => return self.leaving.leave(&mut self.cx),
@@ -419,13 +419,13 @@ impl Session {
             // needed.
             Peer::Child { agent, incarnation } => {
                 self.child_starts.children.is_starting(agent)
-                    && cx.links.neighbours.expects(agent)
-                    && cx.links.routes.roster.incarnation(agent) == incarnation
+                    && cx.agent.links.neighbours.expects(agent)
+                    && cx.agent.links.routes.roster.incarnation(agent) == incarnation
             }
-            Peer::Direct(agent) => cx.links.direct.expects(agent),
+            Peer::Direct(agent) => cx.agent.links.direct.expects(agent),
             Peer::Rejoin { agent, rejoin } => return self.on_rejoin(link, agent, rejoin),
             Peer::Parent if self.membership.is_seeking() => {
-                cx.links.on_reached(link);
+                cx.agent.links.on_reached(link);
                 return self.membership.on_root_reached(cx, link);
             }
             Peer::Parent | Peer::Launcher => true,
@@ -438,7 +438,7 @@ impl Session {
             }
             return cx.close(link);
         }
-        cx.links.on_link_up(link, peer);
+        cx.agent.links.on_link_up(link, peer);
         match peer {
             Peer::Child { agent: child, .. } => {
                 self.on_child_linked(child);
@@ -456,7 +456,7 @@ impl Session {
 
     pub fn on_link_down(&mut self, link: LinkId, problem: Problem) {
         let cx = &mut self.cx;
-        match cx.links.on_link_down(link) {
+        match cx.agent.links.on_link_down(link) {
             // `None`: the link was not accepted.
             None | Some(Peer::Rejoin { .. }) => {}
             Some(Peer::Launcher) if cx.policy.has_many_launchers() => {
@@ -472,7 +472,7 @@ impl Session {
                 self.start(|child_starts, cx, _| child_starts.on_link_down(cx, child, problem));
             }
             Some(Peer::Direct(agent)) => {
-                cx.links.with_direct(|direct| direct.on_lost(agent, link, &problem));
+                cx.agent.links.with_direct(|direct| direct.on_lost(agent, link, &problem));
             }
         }
     }
@@ -480,11 +480,11 @@ impl Session {
     /// The link towards the root is up, for the first time or again.
     fn on_parent_up(&mut self) {
         let cx = &mut self.cx;
-        cx.clock.start_over();
+        cx.agent.clock.start_over();
         self.membership.on_parent_up(cx);
         self.report_ports(|ports, cx| ports.reserved(cx));
         let cx = &mut self.cx;
-        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
+        cx.jobs.tell_each(&mut cx.agent, cx.jobs.ids(), |job, cx| job.on_linked(cx));
         if cx.jobs.values().any(Job::is_profiled) {
             cx.ask_clock(self.membership.linked_to);
         }
@@ -506,7 +506,7 @@ impl Session {
         }
         // In a session of one run only the root records which of its children are linked, to show what it waits for.
         if survives || self.cx.is_root() {
-            let incarnation = self.cx.links.routes.roster.incarnation(child);
+            let incarnation = self.cx.agent.links.routes.roster.incarnation(child);
             self.on_here(child, vec![(child, incarnation)]);
         }
     }
@@ -537,13 +537,13 @@ impl Session {
     /// frames.
     fn adopt(&mut self, link: LinkId, child: AgentId, missed: Log) {
         let cx = &mut self.cx;
-        let waiting = cx.links.neighbours.forget(child);
-        let incarnation = cx.links.routes.roster.incarnation(child);
-        cx.links.on_link_up(link, Peer::Child { agent: child, incarnation });
+        let waiting = cx.agent.links.neighbours.forget(child);
+        let incarnation = cx.agent.links.routes.roster.incarnation(child);
+        cx.agent.links.on_link_up(link, Peer::Child { agent: child, incarnation });
         self.child_starts.on_adopted(cx, child);
         cx.child(child, SessionDown::Log(missed));
         self.on_child_linked(child);
-        waiting.into_iter().for_each(|frame| self.cx.links.send_child(child, frame));
+        waiting.into_iter().for_each(|frame| self.cx.agent.links.send_child(child, frame));
     }
 
     /// A frame for a job has arrived from another agent. Handles it, then the later frames that waited for it.
@@ -556,13 +556,20 @@ impl Session {
         while let Some(frame) = next {
             // A frame that waited may belong to another job than the frame before it.
             let job = JobId(frame.job);
-            if let Err(error) = self.early.on_frame(&mut self.cx, from, frame) {
-                self.cx.blame(from, job, error);
+            // In a session of one run, frames along the tree are accepted only from the agent's neighbours.
+            let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
+            let handled = match self.cx.jobs.contains_key(&job) {
+                _ if !is_for_any && !self.cx.policy.has_trees_of_jobs() => Err(PeerError::Misdirected),
+                true => self.cx.jobs.deliver(&mut self.cx.agent, from, frame),
+                false => self.early.on_frame(&mut self.cx, from, frame),
+            };
+            if let Err(error) = handled {
+                self.cx.jobs.blame(&mut self.cx.agent, from, job, error);
                 result = Err(error);
             }
             self.serve_jobs();
             self.early.forget_if_over(&mut self.cx, job);
-            next = self.cx.links.direct.follower(from);
+            next = self.cx.agent.links.direct.follower(from);
         }
         // A frame counts as traffic of its job even if it arrived out of order and was not handled yet.
         self.early.forget_if_over(&mut self.cx, job);
@@ -615,7 +622,7 @@ impl Session {
                 self.on_launch(spec.into());
             }
             Some(link) => {
-                self.cx.links.out.send(link, control_frame(spec.job, &told));
+                self.cx.agent.links.out.send(link, control_frame(spec.job, &told));
                 self.serve_launchers(|launchers, cx, nodes| launchers.on_numbered(cx, nodes, link, spec));
             }
         }
@@ -627,11 +634,11 @@ impl Session {
         // ignored.
         let Ok(mapping) = placement(&spec) else { return };
         let agents = agents_of(&spec, &mapping);
-        self.cx.links.pass_on(&agents, frame);
+        self.cx.agent.links.pass_on(&agents, frame);
         self.early.on_live(&mut self.cx, newest, live);
         self.serve_jobs();
         let Session { cx, early, .. } = self;
-        let is_lost = |agent: &AgentId| cx.links.routes.roster.is_lost(*agent);
+        let is_lost = |agent: &AgentId| cx.agent.links.routes.roster.is_lost(*agent);
         if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
             let tree = JobTree::of_job(&spec, cx.me, &cx.session, agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
@@ -642,19 +649,19 @@ impl Session {
         let Begin { spec, mapping, tree, lost } = begin;
         let cx = &mut self.cx;
         let id = spec.job;
-        let has_up = cx.links.neighbours.has_up();
+        let has_up = cx.agent.links.neighbours.has_up();
         let link = (cx.session.hold_ranks && !has_up).then_some(Wait::Link);
         let others: &[Wait] = if cx.session.start_together { &[Wait::Below, Wait::Others] } else { &[] };
         let waits: Vec<Wait> = link.into_iter().chain(others.iter().copied()).collect();
         cx.jobs.announce(spec.clone());
-        let job = Job::new(spec, &mapping, cx.me, tree, self.born, &waits, cx.now);
+        let job = Job::new(spec, &mapping, cx.me, tree, self.born, &waits, cx.agent.now);
         let below: Vec<AgentId> = job.facts.below.iter().copied().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
         cx.jobs.insert(id, job);
         self.heartbeat.schedule_questions(cx);
         let missing = |agent| MissingAgent { agent, problem: LOST_BEFORE.into() };
         let lost = lost.into_iter().map(missing).collect();
-        cx.tell_job(id, |job, cx| job.begin(cx, lost));
+        cx.jobs.tell(&mut cx.agent, id, |job, cx| job.begin(cx, lost));
         if asks_clock {
             cx.ask_clock(self.membership.linked_to);
         }
@@ -668,10 +675,10 @@ impl Session {
     /// A job has ended on all of its nodes. An agent that still has it ends it locally.
     pub fn on_over(&mut self, agents: Vec<AgentId>, frame: &Frame) {
         let (job, cx) = (JobId(frame.job), &mut self.cx);
-        cx.links.pass_on(&agents, frame);
+        cx.agent.links.pass_on(&agents, frame);
         self.rank_ports.on_over(cx, job);
         match cx.jobs.contains_key(&job) {
-            true => cx.tell_job(job, |job, cx| job.abandon(cx)),
+            true => cx.jobs.tell(&mut cx.agent, job, |job, cx| job.abandon(cx)),
             false => self.early.on_over(cx, job),
         }
     }

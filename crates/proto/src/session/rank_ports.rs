@@ -77,7 +77,7 @@ impl RankPorts {
     /// A child has sent a report. Returns it for the root if it is about an agent below the child, and about the
     /// agent's current incarnation.
     pub fn on_told(&self, cx: &Cx, branch: AgentId, report: RankPortsReport) -> Option<RankPortsReport> {
-        let (roster, agent) = (&cx.links.routes.roster, report.agent);
+        let (roster, agent) = (&cx.agent.links.routes.roster, report.agent);
         let is_current = roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent);
         (is_current && roster.is_below(branch, agent)).then_some(report)
     }
@@ -96,7 +96,7 @@ fn wanted(cx: &Cx) -> Option<Wanted> {
 }
 
 fn report(cx: &Cx, news: RankPortsNews) -> RankPortsReport {
-    RankPortsReport { agent: cx.me, incarnation: cx.links.routes.roster.incarnation(cx.me), news }
+    RankPortsReport { agent: cx.me, incarnation: cx.agent.links.routes.roster.incarnation(cx.me), news }
 }
 
 /// Passes a report on to the parent; returns it at the root.
@@ -104,7 +104,7 @@ pub fn pass_on(cx: &mut Cx, report: RankPortsReport) -> Option<RankPortsReport> 
     if cx.is_root() {
         return Some(report);
     }
-    if cx.links.neighbours.has_up() {
+    if cx.agent.links.neighbours.has_up() {
         cx.up(SessionUp::RankPorts(report));
     }
     None
@@ -177,7 +177,7 @@ mod tests {
         let (mut cx, _) = reserving(1);
         assert_eq!(told(&mut cx, 3, 7, 0), (vec![sent(7, 0)], false));
         assert_eq!(told(&mut cx, 4, 7, 0), (vec![], false), "7 is not below 4");
-        cx.links.routes.roster.apply(&Entry::Lost(vec![AgentId(7)]));
+        cx.agent.links.routes.roster.apply(&Entry::Lost(vec![AgentId(7)]));
         assert_eq!(told(&mut cx, 3, 7, 0), (vec![], false));
         let (mut root, _) = reserving(0);
         assert_eq!(told(&mut root, 1, 7, 0), (vec![], true));
@@ -202,7 +202,7 @@ mod tests {
         let facts = Facts::for_test(2, 2, 0);
         let (spec, mapping, tree) = (facts.spec.clone(), &facts.mapping, JobTree::whole(AgentId(0), Tree::new(2, 2)));
         let born = Born { process_ns: 0, bootstrap_ns: 0 };
-        cx.jobs.insert(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], cx.now));
+        cx.jobs.insert(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], cx.agent.now));
         part.on_over(&mut cx, JobId(2));
         assert!(!renews(&mut cx));
         cx.jobs = Default::default();

@@ -141,7 +141,7 @@ impl Store {
         let job = cx.facts.id();
         acts.into_iter().for_each(|(client, act)| cx.output(Output::Store { job, client, act }));
         for (agent, message) in std::mem::take(&mut self.messages) {
-            cx.for_agent(agent, frame(job, &message));
+            cx.agent.links.send_peer(agent, frame(job, &message));
         }
         if let Some(problem) = self.clients.take_problem().filter(|_| !std::mem::replace(&mut self.has_noted, true)) {
             cx.note(Note::StoreClosed { host: cx.facts.host(), problem });

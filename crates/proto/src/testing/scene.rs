@@ -26,7 +26,7 @@ pub fn agent_of(me: u32, session: SessionSpec, snapshot: &SessionSnapshot) -> Cx
     let me = AgentId(me);
     let routes = Routes::new(me, Tree::new(15, 2), Policy::of(&session), snapshot);
     let mut cx = Cx::new(me, Instant(1_000_000_000), session, routes);
-    cx.links.with_direct(|direct| direct.on_listening(Ok(vec!["10.0.0.1:1".into()])));
+    cx.agent.links.with_direct(|direct| direct.on_listening(Ok(vec!["10.0.0.1:1".into()])));
     cx
 }
 
@@ -40,7 +40,7 @@ impl Cx {
     pub fn linked(mut self) -> Cx {
         let up = if self.is_root() { Peer::Launcher } else { Peer::Parent };
         if !self.is_root() || !self.policy.has_many_launchers() {
-            self.links.on_link_up(UP, up);
+            self.agent.links.on_link_up(UP, up);
         }
         self.tree.children(self.me).for_each(|child| self.link_child(child));
         self
@@ -48,11 +48,11 @@ impl Cx {
 
     pub fn link_child(&mut self, child: u32) {
         let peer = Peer::Child { agent: AgentId(child), incarnation: 0 };
-        self.links.on_link_up(down(child), peer);
+        self.agent.links.on_link_up(down(child), peer);
     }
 
     /// Everything that was requested from the driver since the last call.
     pub fn outputs(&mut self) -> Vec<Output> {
-        std::iter::from_fn(|| self.links.out.pop()).collect()
+        std::iter::from_fn(|| self.agent.links.out.pop()).collect()
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
     let now = agent.now;
     let cx = &mut agent.session.cx;
     cx.set_now(now);
-    cx.links.send_peer(AgentId(to), frame);
+    cx.agent.links.send_peer(AgentId(to), frame);
 }
 
 fn offer(from: u32) -> Option<Endpoint> {
@@ -146,7 +146,7 @@ fn a_large_frame_waits_for_the_link_for_a_limited_time() {
     let mut three = self::three();
     send(&mut three, 5, large(0));
     three.outputs();
-    assert_eq!(three.session.cx.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
+    assert_eq!(three.session.cx.agent.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
     assert_eq!(through_tree(&three.tick_at(T + DIRECT_WAIT_NS_MAX).outputs(), UP), [(5, None, Some((0, 0)))]);
     send(&mut three, 5, large(0));
     assert_eq!(
@@ -267,13 +267,13 @@ fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
     let both = "a5: refused; in the other direction: a3: refused";
     assert_eq!(through_tree(&three.outputs(), UP), [(5, cannot_listen(both), None)]);
     assert_eq!(notes(&mut three, T), [(5, both.to_owned())]);
-    assert_eq!(three.session.cx.links.direct.deadline(), None);
+    assert_eq!(three.session.cx.agent.links.direct.deadline(), None);
     // Agent 3 fails to dial and asks 5 to dial.
     let mut three = self::three();
     three.receive_frame(UP, routed(5, 3, offer(5), None)).handle(failed());
     let refusal = Some(Endpoint { failed: Some("a5: refused".into()), ..own().unwrap() });
     assert_eq!(through_tree(&three.outputs(), UP), [(5, refusal, None)]);
-    assert!(three.session.cx.links.direct.expects(AgentId(5)));
+    assert!(three.session.cx.agent.links.direct.expects(AgentId(5)));
     three.receive_frame(UP, routed(5, 3, cannot_listen(both), None));
     assert_eq!(notes(&mut three, T), [], "5 sends the note");
     send(&mut three, 5, frame(1, 0));
@@ -351,7 +351,7 @@ fn a_broken_link_is_not_reported_after_the_job_has_ended() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
-    three.session.cx.links.direct.forget(JobId(1));
+    three.session.cx.agent.links.direct.forget(JobId(1));
     three.link_down(link);
     assert_eq!(notes(&mut three, T + SECOND), []);
 }
@@ -371,7 +371,7 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
         three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
         three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
         assert!(!through_tree(&three.outputs(), UP).is_empty(), "the request is answered");
-        assert_eq!(three.session.cx.links.direct.jobs(), [JobId(2)].into());
+        assert_eq!(three.session.cx.agent.links.direct.jobs(), [JobId(2)].into());
     }
 }
 

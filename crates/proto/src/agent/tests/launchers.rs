@@ -99,7 +99,7 @@ fn answers_to_why_go_to_whoever_has_asked() {
     let event = JobEvent::Stacks { stacks: Vec::new() };
     let outputs = root.handle(Input::Job { job: JobId(job), event }).outputs();
     assert_eq!(outputs.sent(OTHER), [Control::JobUp(JobUp::Stacks(Vec::new()))]);
-    let watchers = |root: &Agent| root.session.cx.links.owners.watchers.len();
+    let watchers = |root: &Agent| root.session.cx.agent.links.owners.watchers.len();
     assert_eq!(watchers(&root), 0, "it has its answer: later reports of the job go to the job's launcher only");
     reply(&mut root, 0, why(job));
     assert_eq!(watchers(&root), 1);
@@ -114,13 +114,13 @@ fn the_end_of_a_job_answers_why() {
     reply(&mut root, 0, FromLauncher::Why { job: JobId(job) });
     let outputs = root.rank_ended(job, 0, ExitStatus::Exited(0)).outputs();
     assert!(is_refused(&outputs.sent(OTHER), "has ended"), "{outputs:?}");
-    assert!(root.session.cx.links.owners.watchers.is_empty());
+    assert!(root.session.cx.agent.links.owners.watchers.is_empty());
 }
 
 #[test]
 fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     let (mut root, job, _) = two();
-    let links_of = |root: &Agent, job| root.session.cx.links.owners.links_of(JobId(job));
+    let links_of = |root: &Agent, job| root.session.cx.agent.links.owners.links_of(JobId(job));
     assert_eq!(links_of(&root, job), [LAUNCHER]);
     root.receive(OTHER, 0, FromLauncher::AskNodes { revive: true });
     assert_eq!(links_of(&root, 0), [OTHER]);

@@ -219,10 +219,10 @@ fn a_rejoining_agent_that_was_refused_leaves_no_state() {
     let (link, rejoin) =
         (LinkId(9), Peer::Rejoin { agent: AgentId(3), rejoin: peer::Rejoin { incarnation: 0, at: 0 } });
     let cx = &mut agent.session.cx;
-    cx.links.on_link_up(link, rejoin);
+    cx.agent.links.on_link_up(link, rejoin);
     agent.outputs();
     assert!(!agent.link_down(link).outputs().contains(&Output::Exit));
-    assert!(agent.session.cx.links.neighbours.has_up(), "it is still linked to its parent");
+    assert!(agent.session.cx.agent.links.neighbours.has_up(), "it is still linked to its parent");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! One rank's conversations, as text.
 
-use super::super::collectives::Completion;
 use super::UNREADABLE;
 use super::*;
 use crate::io::Output;

@@ -150,12 +150,12 @@ impl Across {
         }
         let key = match checked(cx, at, &joint.members) {
             Ok(members) => (joint.purpose, members),
-            Err(status) => return cx.answer_job(at, asker, Answer::Failed(status)),
+            Err(status) => return cx.jobs.answer(&mut cx.agent, at, asker, Answer::Failed(status)),
         };
         if !self.rounds.contains_key(&key) {
             let weight = weight(&key.0, &key.1);
             if self.bytes + weight > ACROSS_BYTES_MAX {
-                return cx.answer_job(at, asker, Answer::Failed(Status::Full));
+                return cx.jobs.answer(&mut cx.agent, at, asker, Answer::Failed(Status::Full));
             }
             self.bytes += weight;
         }
@@ -199,7 +199,7 @@ impl Across {
             specs.iter().for_each(|spec| self.told.note(spec, at));
             let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
             let jobs = others.map(|(_, job)| job.clone()).collect();
-            cx.answer_job(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }));
+            cx.jobs.answer(&mut cx.agent, at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }));
         }
         let connected = match key.0 {
             Purpose::Connect => true,
@@ -300,7 +300,7 @@ impl Round {
 
     fn fail(self, cx: &mut Cx, status: Status) {
         for (at, Entrance { asker, .. }) in self.entered {
-            cx.answer_job(at, asker, Answer::Failed(status));
+            cx.jobs.answer(&mut cx.agent, at, asker, Answer::Failed(status));
         }
     }
 }
@@ -337,19 +337,19 @@ impl Across {
             return;
         }
         let Some(spec) = job_named(cx, &nspace).filter(|spec| spec.job != at.job) else {
-            return cx.answer_job(at, asker, Answer::Failed(Status::NotFound));
+            return cx.jobs.answer(&mut cx.agent, at, asker, Answer::Failed(Status::NotFound));
         };
         let caller = Caller { by: (at, asker), is_new };
         let Some(wanted) = wanted else { return caller.tell(cx, &mut self.told, spec.job, Bytes::new()) };
         let Some(agent) = agent_of(spec, wanted.rank) else {
-            return cx.answer_job(at, asker, Answer::Failed(Status::NotFound));
+            return cx.jobs.answer(&mut cx.agent, at, asker, Answer::Failed(Status::NotFound));
         };
         let of = (JobNode { job: spec.job, agent }, wanted);
         if let Some(open) = self.tickets.get(&of).and_then(|ticket| self.fetches.get_mut(ticket)) {
             return open.callers.push(caller);
         }
         if self.fetches.len() >= ACROSS_FETCHES_MAX {
-            return cx.answer_job(at, asker, Answer::Failed(Status::Full));
+            return cx.jobs.answer(&mut cx.agent, at, asker, Answer::Failed(Status::Full));
         }
         self.last_ticket += 1;
         order(cx, of.0, Order::Give { ticket: self.last_ticket, wanted: of.1.clone() });
@@ -380,11 +380,11 @@ impl Caller {
             told.note(spec, self.by.0);
             described(spec)
         });
-        cx.answer_job(self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }));
+        cx.jobs.answer(&mut cx.agent, self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }));
     }
 
     fn refuse(self, cx: &mut Cx, status: Status) {
-        cx.answer_job(self.by.0, self.by.1, Answer::Failed(status));
+        cx.jobs.answer(&mut cx.agent, self.by.0, self.by.1, Answer::Failed(status));
     }
 }
 
@@ -478,7 +478,7 @@ pub fn described(spec: &JobSpec) -> OtherJob {
 }
 
 pub fn order(cx: &mut Cx, at: JobNode, order: Order) {
-    cx.answer_job(at, Asker::Agent, Answer::Order(order));
+    cx.jobs.answer(&mut cx.agent, at, Asker::Agent, Answer::Order(order));
 }
 
 /// For each job, the nodes of other jobs that have its description. When the job is over, each of them gets

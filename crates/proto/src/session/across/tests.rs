@@ -29,7 +29,7 @@ impl Bench {
             let mut spec = job_on(job, agents, 2);
             spec.options.pmi.flavour = PmiFlavour::Pmix;
             cx.jobs.announce(spec.into());
-            cx.links.owners.jobs.insert(JobId(job), LinkId(job));
+            cx.agent.links.owners.jobs.insert(JobId(job), LinkId(job));
         }
         Bench { cx, across: Across::default(), together: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Bench {
             };
             self.together.push((JobId(link.0), connected));
         }
-        let told = self.cx.answered.drain(..).map(|(at, answer)| (at.job.0, at.agent.0, answer));
+        let told = self.cx.jobs.answered.drain(..).map(|(at, answer)| (at.job.0, at.agent.0, answer));
         // `Order::TellDeparted`, which goes once to each agent of the jobs, is left out.
         told.filter(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted)).collect()
     }

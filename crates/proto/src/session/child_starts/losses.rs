@@ -37,7 +37,7 @@ impl Losses {
     /// A child's link broke. `may_say`: whether the end of its remote shell, or of a step, may still explain why.
     pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, may_say: bool) {
         if may_say {
-            self.waiting.insert(child, (cx.now + LAST_WORDS_NS_MAX, problem));
+            self.waiting.insert(child, (cx.agent.now + LAST_WORDS_NS_MAX, problem));
         } else {
             let words = self.said.remove(&child).unwrap_or_default();
             self.lose(cx, child, problem, &words);
@@ -70,7 +70,7 @@ impl Losses {
 
     /// Reports the lost children whose shell has not explained the loss in time.
     pub fn check(&mut self, cx: &mut Cx) {
-        let late = |(_, (until, _)): &(&AgentId, &(Instant, Problem))| *until <= cx.now;
+        let late = |(_, (until, _)): &(&AgentId, &(Instant, Problem))| *until <= cx.agent.now;
         for child in self.waiting.iter().filter(late).map(|(child, _)| *child).collect::<Vec<_>>() {
             let words = self.said.remove(&child).unwrap_or_default();
             self.on_shell_ended(cx, child, words);
@@ -91,7 +91,8 @@ impl Losses {
             return self.observed.push(MissingAgent { agent, problem });
         }
         let cause = Cause::AgentLost { agent, problem };
-        cx.tell_jobs(cx.jobs.of_child(agent), |job, cx| job.on_child_lost(cx, agent, cause.clone()));
+        cx.jobs
+            .tell_each(&mut cx.agent, cx.jobs.of_child(agent), |job, cx| job.on_child_lost(cx, agent, cause.clone()));
     }
 }
 
@@ -125,7 +126,7 @@ mod tests {
         losses.on_link_down(&mut cx, CHILD, "its link broke".into(), true);
         losses.check(&mut cx);
         assert!(lost(&mut losses).is_empty());
-        cx.now = losses.deadline().expect("the wait is limited");
+        cx.agent.now = losses.deadline().expect("the wait is limited");
         losses.check(&mut cx);
         assert_eq!(lost(&mut losses), ["its link broke"]);
     }

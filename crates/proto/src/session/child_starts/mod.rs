@@ -100,7 +100,7 @@ impl ChildStarts {
 
     /// A job was launched: restarts the start timeout.
     pub fn new_time(&mut self, cx: &mut Cx) {
-        cx.start_by = cx.now + cx.session.start_timeout_ns;
+        cx.agent.start_by = cx.agent.now + cx.session.start_timeout_ns;
         self.hurried = false;
     }
 
@@ -118,7 +118,7 @@ impl ChildStarts {
                 begin.lost.push(child);
             } else {
                 let message = SessionDown::Launch((*begin.spec).clone().into());
-                cx.links.send_child(child, control_frame(id, &message.into()));
+                cx.agent.links.send_child(child, control_frame(id, &message.into()));
             }
         }
         if let Some(call) = self.steps.uncalled(cx, &begin) {
@@ -133,8 +133,8 @@ impl ChildStarts {
         // Messages about a previous incarnation of the child do not apply to the one that starts now.
         self.losses.forget(child);
         self.probes.below.remove(&child);
-        self.children.on_start(cx.now, child, cx.start_by);
-        cx.links.neighbours.expect(child);
+        self.children.on_start(cx.agent.now, child, cx.agent.start_by);
+        cx.agent.links.neighbours.expect(child);
         if !cx.is_by_step() {
             self.shell_calls.wish(Wish { agent: child, jobs: job.into_iter().collect(), purpose: Purpose::Child });
         }
@@ -156,7 +156,7 @@ impl ChildStarts {
         let Some((since, delegated)) = self.children.on_agent_up(child, notes_max(cx.tree, child)) else {
             return;
         };
-        if self.hurried || cx.now - since > LONG_START_NS {
+        if self.hurried || cx.agent.now - since > LONG_START_NS {
             tell_time_left(cx, child);
         }
         if delegated {
@@ -170,12 +170,12 @@ impl ChildStarts {
 
     /// The parent reports the time left until its start timeout, which may end before this agent's own.
     pub fn on_time_left(&mut self, cx: &mut Cx, left_ns: u64) {
-        let start_by = cx.now + left_ns;
-        if start_by < cx.start_by {
-            cx.start_by = start_by;
+        let start_by = cx.agent.now + left_ns;
+        if start_by < cx.agent.start_by {
+            cx.agent.start_by = start_by;
             self.hurried = true;
-            self.children.hurry(cx.now, start_by);
-            let linked: Vec<AgentId> = cx.links.neighbours.linked().collect();
+            self.children.hurry(cx.agent.now, start_by);
+            let linked: Vec<AgentId> = cx.agent.links.neighbours.linked().collect();
             linked.into_iter().for_each(|child| tell_time_left(cx, child));
         }
     }
@@ -215,7 +215,7 @@ impl ChildStarts {
                 shell_calls::final_message(status, stderr, self.shell_calls.is_remote()),
             );
         }
-        match self.shell_calls.on_exited(cx.now, cx.start_by, shell, status, stderr) {
+        match self.shell_calls.on_exited(cx.agent.now, cx.agent.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
             Outcome::Again(note) => note.into_iter().for_each(|note| cx.note(note)),
             Outcome::Lost(wish, problem) => self.on_start_lost(cx, snapshot, wish, problem),
@@ -305,13 +305,13 @@ impl ChildStarts {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // The child could not dial this agent, which has no address, whichever agent starts the child.
-            Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => {
+            Purpose::Child if is_last || cx.agent.links.direct.addresses().is_empty() => {
                 self.on_missing(cx, agent, problem, Vec::new())
             }
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                let (parent, snapshot) = (cx.links.direct.addresses().to_vec(), Box::new(snapshot(cx)));
+                let (parent, snapshot) = (cx.agent.links.direct.addresses().to_vec(), Box::new(snapshot(cx)));
                 cx.up(SessionUp::StartFor { agent, jobs, parent, problem, snapshot });
             }
             Purpose::Stead { parent, snapshot, .. } if !is_last => {
@@ -345,7 +345,7 @@ impl ChildStarts {
         }
         wish.jobs.retain(|id| cx.jobs.get(id).is_some_and(|job| job.has_child(branch)));
         let is_wanted = !wish.jobs.is_empty() || cx.policy.starts_all_agents();
-        if !is_wanted || cx.now >= cx.start_by || !self.asked.insert(agent) {
+        if !is_wanted || cx.agent.now >= cx.agent.start_by || !self.asked.insert(agent) {
             return tell_not_started(cx, branch, agent, problem);
         }
         self.shell_calls.wish(wish);
@@ -366,7 +366,7 @@ impl ChildStarts {
 impl ChildStarts {
     /// Gives up children and requests that have taken too long.
     pub fn check(&mut self, cx: &mut Cx) {
-        if cx.now >= cx.start_by && self.shell_calls.serves_others() {
+        if cx.agent.now >= cx.agent.start_by && self.shell_calls.serves_others() {
             for wish in self.shell_calls.give_up_uncalled(|wish| wish.purpose.is_probe()) {
                 self.conclude(cx, wish, None);
             }
@@ -375,13 +375,13 @@ impl ChildStarts {
                 self.conclude(cx, wish, Some(problem));
             }
         }
-        if cx.now >= cx.start_by {
+        if cx.agent.now >= cx.agent.start_by {
             // The agents whose tasks have not started in time are reported to the agents that have asked about them.
             let problem = too_late(cx, NOT_BEGUN);
             self.answer_askers(cx, |_| true, Some(problem));
         }
-        self.children.late(cx.now).into_iter().for_each(|child| self.on_late(cx, child));
-        self.children.suspects(cx.now).into_iter().for_each(|child| self.probe_below(cx, child));
+        self.children.late(cx.agent.now).into_iter().for_each(|child| self.on_late(cx, child));
+        self.children.suspects(cx.agent.now).into_iter().for_each(|child| self.probe_below(cx, child));
         self.losses.check(cx);
     }
 
@@ -448,7 +448,7 @@ impl ChildStarts {
         if cx.jobs.of_child(child).is_empty() {
             self.forget_added(cx, child);
         }
-        drop(cx.links.neighbours.forget(child));
+        drop(cx.agent.links.neighbours.forget(child));
         // The wishes that the lost child has sent for agents below it are dropped.
         self.shell_calls.give_up(cx, |wish| match wish.purpose {
             Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
@@ -473,12 +473,12 @@ impl ChildStarts {
         if !self.children.is_starting(child) || !self.children.on_lost(child) {
             return;
         }
-        drop(cx.links.neighbours.forget(child));
+        drop(cx.agent.links.neighbours.forget(child));
         let missing = MissingAgent { agent: child, problem };
         if cx.policy.survives_losses() {
             return self.losses.observed.push(missing);
         }
-        if cx.now < cx.start_by {
+        if cx.agent.now < cx.agent.start_by {
             self.probe_below(cx, child);
         }
         self.probes.report(cx, child, [missing].into_iter().chain(below).collect());
@@ -486,8 +486,8 @@ impl ChildStarts {
 
     fn forget_starting(&mut self, cx: &mut Cx, child: AgentId) {
         self.children.on_lost(child);
-        drop(cx.links.neighbours.forget(child));
-        cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_child_missing(cx, child, true, Vec::new()));
+        drop(cx.agent.links.neighbours.forget(child));
+        cx.jobs.tell_each(&mut cx.agent, cx.jobs.ids(), |job, cx| job.on_child_missing(cx, child, true, Vec::new()));
     }
 }
 
@@ -536,7 +536,7 @@ impl ChildStarts {
         match (cx.is_by_step(), cx.is_root()) {
             (true, false) => cx.up(SessionUp::Probe { agent, asker }),
             (true, true) if self.steps.is_unheard(agent) => drop(self.probes.unheard.insert((agent, asker))),
-            (false, _) if cx.now < cx.start_by && self.probes.asked_about.insert((agent, asker)) => {
+            (false, _) if cx.agent.now < cx.agent.start_by && self.probes.asked_about.insert((agent, asker)) => {
                 self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
             }
             (true | false, _) => tell_probed(cx, branch, agent, asker, None),
@@ -574,7 +574,7 @@ fn tell_probed(cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId, pro
 }
 
 fn tell_time_left(cx: &mut Cx, child: AgentId) {
-    cx.child(child, SessionDown::TimeLeft { left_ns: cx.start_by - cx.now });
+    cx.child(child, SessionDown::TimeLeft { left_ns: cx.agent.start_by - cx.agent.now });
 }
 
 fn too_late(cx: &Cx, what: &str) -> Problem {

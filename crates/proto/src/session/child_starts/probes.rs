@@ -60,7 +60,8 @@ impl Probes {
         missing.extend(below.into_iter().flat_map(|below| std::mem::take(&mut below.unreachable)));
         if !missing.is_empty() || is_settled {
             let jobs = cx.jobs.of_child(child);
-            cx.tell_jobs(jobs, |job, cx| job.on_child_missing(cx, child, is_settled, missing.clone()));
+            cx.jobs
+                .tell_each(&mut cx.agent, jobs, |job, cx| job.on_child_missing(cx, child, is_settled, missing.clone()));
         }
     }
 

@@ -81,7 +81,7 @@ impl Steps {
     pub fn call(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, shell: ShellId, call: Call) {
         let Call { agents, job, how } = &call;
         let mut session = cx.session.clone();
-        session.start_timeout_ns = cx.start_by - cx.now;
+        session.start_timeout_ns = cx.agent.start_by - cx.agent.now;
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
             // All agents get the same session state; each uses the part that concerns it.
@@ -117,7 +117,7 @@ impl Steps {
 
     pub fn on_exited(&mut self, cx: &mut Cx, shell: ShellId, status: ExitStatus, stderr: &str) -> StepEnd {
         let Some((mut step, batch)) = self.take_step(shell).zip(cx.batch()) else { return StepEnd::NoStep };
-        let may_help = cx.now < cx.start_by && is_wanted(cx, step.call.job);
+        let may_help = cx.agent.now < cx.agent.start_by && is_wanted(cx, step.call.job);
         if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
             if step.call.how == How::Send {
                 for &agent in &step.call.agents {
@@ -226,7 +226,7 @@ pub fn tell_jobs(cx: &mut Cx, tasks: &[FailedTask]) {
             .map(|FailedTask { agent, problem, .. }| MissingAgent { agent: *agent, problem: problem.clone() })
             .collect();
         if !missing.is_empty() {
-            cx.tell_job(id, |job, cx| job.on_missing(cx, missing));
+            cx.jobs.tell(&mut cx.agent, id, |job, cx| job.on_missing(cx, missing));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Bench {
     }
 
     fn is_expected(&self, child: u32) -> bool {
-        self.cx.links.neighbours.expects(AgentId(child))
+        self.cx.agent.links.neighbours.expects(AgentId(child))
     }
 }
 
@@ -108,11 +108,11 @@ fn in_a_standing_session_a_missing_child_is_reported_as_lost() {
 #[test]
 fn a_child_that_does_not_link_in_time_is_missing_and_its_shell_is_stopped() {
     let mut bench = Bench::new(one_run(0), &[1]);
-    let until = bench.cx.start_by;
-    bench.cx.now = bench.part.deadline(until).expect("it is checked before");
-    assert!(bench.cx.now < until);
+    let until = bench.cx.agent.start_by;
+    bench.cx.agent.now = bench.part.deadline(until).expect("it is checked before");
+    assert!(bench.cx.agent.now < until);
     bench.tick();
-    bench.cx.now = until;
+    bench.cx.agent.now = until;
     let outputs = bench.tick();
     assert!(!bench.is_expected(1) && outputs.contains(&Output::StopShell { shell: ShellId(0) }));
 }
@@ -121,8 +121,8 @@ fn a_child_that_does_not_link_in_time_is_missing_and_its_shell_is_stopped() {
 fn a_child_that_started_slowly_is_told_the_remaining_time() {
     let mut bench = Bench::new(one_run(0), &[1, 2]);
     assert!(bench.link_up(1).sent(down(1)).is_empty(), "it linked at once");
-    bench.cx.now = bench.cx.now + 2 * LONG_START_NS;
-    let left_ns = bench.cx.start_by - bench.cx.now;
+    bench.cx.agent.now = bench.cx.agent.now + 2 * LONG_START_NS;
+    let left_ns = bench.cx.agent.start_by - bench.cx.agent.now;
     assert_eq!(bench.link_up(2).sent(down(2)), [Control::SessionDown(SessionDown::TimeLeft { left_ns })]);
 }
 
@@ -146,7 +146,7 @@ fn by_steps(me: u32, session: SessionSpec) -> Cx {
 #[test]
 fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     let mut inner = Bench::new(by_steps(1, session(15)), &[3, 4]);
-    inner.cx.links.on_link_up(UP, Peer::Parent);
+    inner.cx.agent.links.on_link_up(UP, Peer::Parent);
     let asked = |agent| Control::SessionUp(SessionUp::Probe { agent: AgentId(agent), asker: AgentId(1) });
     assert_eq!(inner.not_started(3, "no room").sent(UP), [asked(7), asked(8)]);
 
@@ -163,9 +163,9 @@ fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     assert!(ask(&mut root, 7).is_empty() && ask(&mut root, 8).is_empty());
     assert_eq!(root.told(0, 8, None).sent(down(1)), [answer(8, None)]);
     assert_eq!(ask(&mut root, 8), [answer(8, None)], "it is known to have started");
-    root.cx.now = root.part.deadline(root.cx.start_by).expect("the wait is limited");
+    root.cx.agent.now = root.part.deadline(root.cx.agent.start_by).expect("the wait is limited");
     root.tick();
-    root.cx.now = root.cx.start_by;
+    root.cx.agent.now = root.cx.agent.start_by;
     let late = Some("its task in the step did not start within 60 s".into());
     assert!(root.tick().sent(down(1)).contains(&answer(7, late)));
 }

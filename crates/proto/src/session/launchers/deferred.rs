@@ -46,8 +46,8 @@ pub enum Later {
 impl Later {
     pub fn deliver(self, cx: &mut Cx, job: JobId) {
         match self {
-            Later::Frame(kind, frame) => cx.tell_job(job, |job, cx| job.on_frame_down(cx, kind, frame)),
-            Later::Size(message) => cx.tell_job(job, |job, cx| job.on_control_down(cx, message)),
+            Later::Frame(kind, frame) => cx.jobs.tell(&mut cx.agent, job, |job, cx| job.on_frame_down(cx, kind, frame)),
+            Later::Size(message) => cx.jobs.tell(&mut cx.agent, job, |job, cx| job.on_control_down(cx, message)),
         }
     }
 }

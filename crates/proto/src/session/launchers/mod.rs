@@ -119,12 +119,12 @@ impl Launchers {
             transport: cx.session.links.transport,
             nodes: nodes.own().to_vec(),
         };
-        cx.links.out.send(link, control_frame(job, &ToLauncher::Welcome(welcome).into()));
+        cx.agent.links.out.send(link, control_frame(job, &ToLauncher::Welcome(welcome).into()));
     }
 
     pub fn on_down(&mut self, cx: &mut Cx, link: LinkId) {
-        let jobs = cx.links.owners.jobs_of(link);
-        cx.links.owners.forget_link(link);
+        let jobs = cx.agent.links.owners.jobs_of(link);
+        cx.agent.links.owners.forget_link(link);
         for job in self.deferred.ids_where(|deferred| deferred.link == link) {
             self.deferred.jobs.remove(&job);
             self.loads.remove(job);
@@ -133,7 +133,7 @@ impl Launchers {
         if let Some(attached) = self.attached.remove(&link).filter(|attached| !self.begun.contains_key(&attached.job)) {
             self.loads.remove(attached.job);
         }
-        cx.tell_jobs(jobs, |job, cx| job.on_launcher_gone(cx));
+        cx.jobs.tell_each(&mut cx.agent, jobs, |job, cx| job.on_launcher_gone(cx));
     }
 
     /// A launcher's link is about to be closed because of this problem: if it has not launched its job, it is told why.
@@ -146,7 +146,7 @@ impl Launchers {
     /// Whether a launcher may send frames for a job.
     fn is_of(&self, cx: &Cx, link: LinkId, job: JobId) -> bool {
         self.attached.get(&link).is_some_and(|attached| attached.job == job)
-            || cx.links.owners.jobs.get(&job) == Some(&link)
+            || cx.agent.links.owners.jobs.get(&job) == Some(&link)
     }
 
     /// Handles a frame of a launcher that is not a control message.
@@ -156,7 +156,7 @@ impl Launchers {
             return;
         }
         if !self.deferred.jobs.contains_key(&job) {
-            return cx.tell_job(job, |job, cx| job.on_frame_down(cx, kind, frame));
+            return cx.jobs.tell(&mut cx.agent, job, |job, cx| job.on_frame_down(cx, kind, frame));
         }
         if !self.deferred.keep(job, kind, frame) {
             let problem = "it sent more standard input than its credit allows".to_owned();
@@ -170,7 +170,7 @@ impl Launchers {
             Control::JobDown(message) if message.may_come_from_launcher() && self.is_of(cx, link, job) => {
                 // A message that arrives after the end of its job is ignored, and is not an error.
                 if !self.deferred.jobs.contains_key(&job) {
-                    cx.tell_job(job, |job, cx| job.on_control_down(cx, message));
+                    cx.jobs.tell(&mut cx.agent, job, |job, cx| job.on_control_down(cx, message));
                 } else if self.deferred.on_control(job, message) {
                     self.end_deferred(cx, job, Cause::Killed { by: "its launcher".into() });
                 }
@@ -246,10 +246,10 @@ impl Launchers {
 
     /// Sends a note to each launcher whose job has waited for long: the nodes that the job waits for.
     pub fn tell_of_deferred(&mut self, cx: &mut Cx, nodes: &Nodes) {
-        for (link, spec) in self.deferred.take_untold(cx.now) {
+        for (link, spec) in self.deferred.take_untold(cx.agent.now) {
             let Ok((_, mut agents)) = agents_for(nodes, &spec) else { continue };
             agents.retain(|agent| !nodes.is_up(*agent));
-            cx.links.out.send(link, control_frame(spec.job, &Note::Waits { agents }.into()));
+            cx.agent.links.out.send(link, control_frame(spec.job, &Note::Waits { agents }.into()));
         }
     }
 
@@ -260,14 +260,14 @@ impl Launchers {
         if let Some(attached) = self.attached.get_mut(&link) {
             attached.waits_for_nodes = true;
         }
-        cx.links.owners.listeners.insert(link);
+        cx.agent.links.owners.listeners.insert(link);
         self.asked.push_back(Asked::Revive);
     }
 
     fn tell_jobs(&self, cx: &mut Cx, link: LinkId) {
         let entry = |spec: &JobSpec, agents: Vec<AgentId>, since: Option<&Instant>, state| JobEntry {
             seats: self.loads.order_of(spec.job),
-            age_ns: since.map_or(0, |since| cx.now - *since),
+            age_ns: since.map_or(0, |since| cx.agent.now - *since),
             state,
             ..described(cx.tree, spec, agents)
         };
@@ -311,7 +311,7 @@ impl Launchers {
         for job in self.deferred.ids_where(|_| true) {
             self.end_deferred(cx, job, cause.clone());
         }
-        cx.tell_jobs(cx.jobs.ids(), |_, cx| cx.fail_by(cause.clone()));
+        cx.jobs.tell_each(&mut cx.agent, cx.jobs.ids(), |_, cx| cx.fail_by(cause.clone()));
     }
 
     /// Whether the agents of the session can leave: the session is ending, and its last job has ended.
@@ -332,8 +332,10 @@ impl Launchers {
             // The job has no ranks yet that could get the signal.
             Some(signal) if is_deferred && !is_fatal(signal) => {}
             _ if is_deferred => self.end_deferred(cx, id, killed()),
-            Some(signal) => cx.tell_job(id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal })),
-            None => cx.tell_job(id, |_, cx| cx.fail_by(killed())),
+            Some(signal) => {
+                cx.jobs.tell(&mut cx.agent, id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal }))
+            }
+            None => cx.jobs.tell(&mut cx.agent, id, |_, cx| cx.fail_by(killed())),
         }
         answer(cx, link, ToLauncher::Decided(Ok(())));
     }
@@ -346,9 +348,9 @@ impl Launchers {
         if !cx.jobs.contains_key(&id) {
             return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
         }
-        cx.links.owners.watchers.entry(id).or_default().insert(link);
+        cx.agent.links.owners.watchers.entry(id).or_default().insert(link);
         for message in [JobDown::StallAsk { collective: None }, JobDown::StackAsk] {
-            cx.tell_job(id, |job, cx| job.on_control_down(cx, message));
+            cx.jobs.tell(&mut cx.agent, id, |job, cx| job.on_control_down(cx, message));
         }
     }
 
@@ -356,7 +358,7 @@ impl Launchers {
     fn end_deferred(&mut self, cx: &mut Cx, job: JobId, cause: Cause) {
         if let Some(deferred) = self.deferred.jobs.remove(&job) {
             self.loads.remove(job);
-            cx.links.owners.jobs.remove(&job);
+            cx.agent.links.owners.jobs.remove(&job);
             refuse_launch(cx, deferred.link, job, cause);
         }
     }
@@ -436,19 +438,19 @@ impl Launchers {
             Ok(found) => found,
             Err(failure) => {
                 self.loads.remove(id);
-                cx.links.owners.jobs.remove(&id);
+                cx.agent.links.owners.jobs.remove(&id);
                 return refuse_launch(cx, link, id, failure);
             }
         };
         self.loads.launch(&spec, &mapping);
-        cx.links.owners.jobs.insert(id, link);
+        cx.agent.links.owners.jobs.insert(id, link);
         if !are_up(nodes, &agents) {
-            return self.deferred.defer(link, spec, cx.now, later);
+            return self.deferred.defer(link, spec, cx.agent.now, later);
         }
-        self.begun.insert(id, cx.now);
+        self.begun.insert(id, cx.agent.now);
         let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
         let (newest, live) = self.live();
-        cx.links.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
+        cx.agent.links.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
         let tree = JobTree::of_job(&spec, cx.me, &cx.session, agents);
         let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
@@ -464,7 +466,7 @@ impl Launchers {
             agents.retain(|agent| cx.tree.subtree_contains(top, *agent));
             if !agents.is_empty() {
                 let (newest, live) = self.live();
-                cx.links.pass_on(&agents, &start_frame(&spec, newest, live));
+                cx.agent.links.pass_on(&agents, &start_frame(&spec, newest, live));
             }
         }
     }
@@ -474,10 +476,10 @@ impl Launchers {
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId, traces: Option<Vec<AgentId>>) {
         self.begun.remove(&job);
         self.loads.remove(job);
-        cx.links.owners.jobs.remove(&job);
+        cx.agent.links.owners.jobs.remove(&job);
         if let Some(agents) = traces {
             let frame = control_frame(job, &JobDown::Over { agents: agents.clone() }.into());
-            cx.links.pass_on(&agents, &frame);
+            cx.agent.links.pass_on(&agents, &frame);
         }
     }
 
@@ -486,7 +488,7 @@ impl Launchers {
     pub fn on_spawn(&mut self, cx: &mut Cx, parent: JobId, asker: (AgentId, Asker), from: Rank, request: SpawnRequest) {
         // No rank of an ended job waits for an answer.
         let Some(job) = cx.jobs.get(&parent) else { return };
-        let link = cx.links.owners.links_of(parent).first().copied();
+        let link = cx.agent.links.owners.links_of(parent).first().copied();
         let waiting = SpawnWaiting::new(parent, asker, link);
         let problem = match request.check() {
             _ if job.is_ending() => Some("the job is being ended".to_owned()),
@@ -501,7 +503,8 @@ impl Launchers {
         let known = cx.jobs.ids().into_iter().max().unwrap_or_default();
         self.newest = JobId(self.newest.max(known).0 + 1);
         self.spawns.requests.insert(self.newest, waiting);
-        cx.up_about(parent, ToLauncher::Spawn { job: self.newest, from, request: request.into() });
+        let spawn = ToLauncher::Spawn { job: self.newest, from, request: request.into() };
+        cx.agent.links.send_up(control_frame(parent, &spawn.into()));
     }
 }
 
@@ -515,7 +518,7 @@ fn refuse(cx: &mut Cx, link: LinkId, problem: String) {
 
 fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, failure: impl Into<Failure>) {
     let ended = ToLauncher::Ended(Ended { failure: Some(failure.into()), done: Default::default() });
-    cx.links.out.send(link, control_frame(job, &ended.into()));
+    cx.agent.links.out.send(link, control_frame(job, &ended.into()));
 }
 
 /// The frame that sends a job's description to the agents that run it.
@@ -657,6 +660,6 @@ impl SpawnWaiting {
 
     fn answer(self, cx: &mut Cx, result: Result<NewJob, String>) {
         let answer = result.map_or_else(|problem| Answer::NotSpawned { problem }, Answer::Spawned);
-        cx.answer_job(self.at, self.asker, answer);
+        cx.jobs.answer(&mut cx.agent, self.at, self.asker, answer);
     }
 }

@@ -60,7 +60,7 @@ impl Bench {
     }
 
     fn links_of(&self, job: u32) -> Vec<LinkId> {
-        self.cx.links.owners.links_of(JobId(job))
+        self.cx.agent.links.owners.links_of(JobId(job))
     }
 }
 
@@ -178,7 +178,7 @@ fn a_launcher_is_told_once_for_which_nodes_its_job_waits() {
     assert_eq!(bench.launch(LINK, job(1)).sent(LINK), []);
     let due = bench.launchers.deadline().expect("the job waits");
     assert!(bench.tick().is_empty(), "it has not waited for long");
-    bench.cx.now = due;
+    bench.cx.agent.now = due;
     let waits = Control::Note(peer::Note::Waits { agents: vec![AgentId(14)] });
     assert_eq!(bench.tick().sent(LINK), [waits]);
     assert_eq!((bench.launchers.deadline(), bench.tick().is_empty()), (None, true));
@@ -271,8 +271,8 @@ fn a_job_is_launched_once_and_its_rank_answered_once_by_the_launcher_that_was_as
     let at = JobNode { job: JobId(1), agent: AgentId(2) };
     for (link, answers) in [(Some(other), 0), (None, 0), (Some(ours), 1), (Some(ours), 0)] {
         spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
-        assert_eq!(cx.answered.len(), answers);
-        let told = cx.answered.drain(..).all(|told| told == (at, Answer::NotSpawned { problem: "no".into() }));
+        assert_eq!(cx.jobs.answered.len(), answers);
+        let told = cx.jobs.answered.drain(..).all(|told| told == (at, Answer::NotSpawned { problem: "no".into() }));
         assert!(told);
     }
     assert_eq!(spawns.requests.len(), 0);

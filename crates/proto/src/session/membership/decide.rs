@@ -31,7 +31,7 @@ impl Membership {
     /// agent's parent or, while the agent is starting, any of its ancestors.
     pub(super) fn judge(&mut self, cx: &mut Cx, live: LiveOf<'_>, gone: Vec<Gone>) -> Vec<News> {
         let Some(writer) = &self.writer else { return Vec::new() };
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let knows = |gone: &Gone| {
             roster.parent(gone.agent) == Some(gone.by)
                 || (!writer.is_known(gone.agent) && roster.is_below(gone.by, gone.agent))
@@ -51,7 +51,7 @@ impl Membership {
         lease_ns: u64,
     ) -> Vec<News> {
         let Some(writer) = &mut self.writer else { return Vec::new() };
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let mut lost: BTreeMap<AgentId, Problem> = BTreeMap::new();
         for MissingAgent { agent, problem } in missing {
             if agent != cx.me && !roster.is_lost(agent) {
@@ -74,12 +74,12 @@ impl Membership {
             let jobs = cx.jobs.ids_where(|job| job.facts.has_agent(agent));
             let cause = Cause::AgentLost { agent, problem };
             // Before the log entry is sent: messages that end the jobs then use the tree that the children know.
-            cx.tell_jobs(jobs, |job, cx| job.on_agent_failed(cx, agent, cause.clone()));
+            cx.jobs.tell_each(&mut cx.agent, jobs, |job, cx| job.on_agent_failed(cx, agent, cause.clone()));
         }
         let entry = self.write(cx, live, Entry::Lost(agents.clone()));
         let moved = self.follow_loss(cx, &entry);
         if let Some(writer) = &mut self.writer {
-            moved.into_iter().for_each(|child| writer.await_rejoin(child, cx.now + lease_ns));
+            moved.into_iter().for_each(|child| writer.await_rejoin(child, cx.agent.now + lease_ns));
         }
         let mut news = vec![News::Lost(agents)];
         if !unheard.is_empty() && !cx.is_leaving {
@@ -105,7 +105,7 @@ impl Membership {
     /// Appends an entry to the log, and sends it to the children before anything else is done about it.
     fn write(&mut self, cx: &mut Cx, live: LiveOf<'_>, entry: Entry) -> Entry {
         let (newest, live) = live();
-        let at = cx.links.routes.roster.at();
+        let at = cx.agent.links.routes.roster.at();
         let log = Log { at, entries: vec![entry.clone()], has_moved: false, newest, live };
         cx.children(SessionDown::Log(log));
         if let Some(writer) = &mut self.writer {
@@ -121,11 +121,12 @@ impl Membership {
         }
         // First the root's own awaited children: if one is lost, the agents below it get a new lease or are started
         // again.
-        let mut news = self.lose_late(cx, live, |_, cx, agent| cx.links.routes.roster.parent(agent) == Some(cx.me));
+        let mut news =
+            self.lose_late(cx, live, |_, cx, agent| cx.agent.links.routes.roster.parent(agent) == Some(cx.me));
         news.extend(self.lose_late(cx, live, |membership, cx, agent| !membership.is_behind_awaited(cx, agent)));
         if let Some(writer) = &mut self.writer {
-            let late = writer.leases.values_mut().filter(|until| **until <= cx.now);
-            late.for_each(|until| *until = cx.now + REJOIN_NS_MAX);
+            let late = writer.leases.values_mut().filter(|until| **until <= cx.agent.now);
+            late.for_each(|until| *until = cx.agent.now + REJOIN_NS_MAX);
         }
         news
     }
@@ -137,7 +138,7 @@ impl Membership {
         which: impl Fn(&Membership, &Cx, AgentId) -> bool,
     ) -> Vec<News> {
         let Some(writer) = &self.writer else { return Vec::new() };
-        let late = writer.leases.iter().filter(|(agent, until)| **until <= cx.now && which(self, cx, **agent));
+        let late = writer.leases.iter().filter(|(agent, until)| **until <= cx.agent.now && which(self, cx, **agent));
         let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
         // The agents below the late agents get the short lease, because they have had the same time to notice the loss.
         self.lose(cx, live, missing, REJOIN_NS_MAX)
@@ -146,7 +147,7 @@ impl Membership {
     /// Whether the path from the root to an agent contains an awaited agent.
     fn is_behind_awaited(&self, cx: &Cx, agent: AgentId) -> bool {
         let Some(writer) = &self.writer else { return false };
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let mut above = std::iter::successors(roster.parent(agent), |above| roster.parent(*above));
         above.any(|above| writer.leases.contains_key(&above))
     }
@@ -164,7 +165,7 @@ impl Membership {
         agent: AgentId,
         rejoin: Rejoin,
     ) -> Result<Log, Vec<News>> {
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let Some(writer) = self.writer.as_mut().filter(|_| cx.policy.survives_losses() && agent.0 < cx.tree.count())
         else {
             cx.close(link);
@@ -175,7 +176,7 @@ impl Membership {
         let Some(entries) = writer.since(rejoin.at, roster.at()).filter(|_| !cx.is_leaving) else {
             if cx.is_leaving && writer.leases.remove(&agent).is_some() {
                 // The root no longer waits for this agent at the end of the session.
-                drop(cx.links.neighbours.forget(agent));
+                drop(cx.agent.links.neighbours.forget(agent));
             }
             dismiss(cx, link, Log::unfit());
             return Err(Vec::new());
@@ -190,15 +191,15 @@ impl Membership {
             // is most likely gone: otherwise it would usually have dialled by now. This guess is wrong only if the
             // parent has lost its child but cannot know that it has lost its own parent, which takes two faults at
             // once.
-            writer.leases.entry(agent).or_insert(cx.now + lease_ns(cx));
+            writer.leases.entry(agent).or_insert(cx.agent.now + lease_ns(cx));
             let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(cx.me));
             if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {
-                *until = (*until).min(cx.now + REJOIN_NS_MAX);
+                *until = (*until).min(cx.agent.now + REJOIN_NS_MAX);
             }
             cx.close(link);
             return Err(Vec::new());
         }
-        if !cx.links.neighbours.expects(agent) {
+        if !cx.agent.links.neighbours.expects(agent) {
             // A link to this child exists, but the child has dialled again: its end of the link is broken.
             let problem = "its link broke".into();
             let news = self.lose(cx, live, vec![MissingAgent { agent, problem }], lease_ns(cx));
@@ -257,7 +258,7 @@ impl Membership {
             return self.lose(cx, live, lost, lease_ns(cx));
         }
         let (linked, unlinked): (Vec<AgentId>, Vec<AgentId>) =
-            agents.into_iter().partition(|agent| cx.links.neighbours.child(*agent).is_some());
+            agents.into_iter().partition(|agent| cx.agent.links.neighbours.child(*agent).is_some());
         linked.into_iter().for_each(|agent| cx.child(agent, SessionDown::Shutdown));
         if unlinked.is_empty() { Vec::new() } else { vec![News::Lost(unlinked)] }
     }

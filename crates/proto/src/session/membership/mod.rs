@@ -118,7 +118,7 @@ impl Membership {
             return SessionSnapshot::default();
         }
         let (newest, live) = live();
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         SessionSnapshot { root: self.root.clone(), at: roster.at(), places: roster.places(), newest, live }
     }
 }
@@ -132,7 +132,7 @@ impl Membership {
     /// Handles a report that agents are linked; reports about previous incarnations are ignored. Returns whether the
     /// root's table of nodes has changed.
     pub fn on_here(&mut self, cx: &mut Cx, branch: AgentId, mut agents: Vec<(AgentId, u32)>) -> bool {
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         agents.retain(|(agent, incarnation)| {
             roster.is_below(branch, *agent) && roster.incarnation(*agent) == *incarnation && !roster.is_lost(*agent)
         });
@@ -142,7 +142,7 @@ impl Membership {
         }
         self.up.extend(agents.iter().map(|(agent, _)| *agent));
         // An agent without a parent reports the linked agents once it has a parent.
-        if cx.links.neighbours.has_up() && !agents.is_empty() {
+        if cx.agent.links.neighbours.has_up() && !agents.is_empty() {
             cx.up(SessionUp::Here(agents));
         }
         false
@@ -150,7 +150,7 @@ impl Membership {
 
     /// This agent has observed that other agents are lost, or did not start.
     pub fn report_lost(&mut self, cx: &mut Cx, live: LiveOf<'_>, missing: Vec<MissingAgent>) -> Vec<News> {
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let gone = |MissingAgent { agent, problem }| {
             let incarnation = roster.incarnation(agent);
             Gone { by: cx.me, agent, incarnation, problem }
@@ -161,7 +161,7 @@ impl Membership {
 
     /// A child forwards the report that these agents are gone.
     pub fn on_gone(&mut self, cx: &mut Cx, live: LiveOf<'_>, branch: AgentId, mut gone: Vec<Gone>) -> Vec<News> {
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         gone.retain(|gone| {
             roster.is_below(branch, gone.agent)
                 && roster.incarnation(gone.agent) == gone.incarnation
@@ -174,7 +174,7 @@ impl Membership {
             self.up.remove(&gone.agent);
             self.reported.insert(gone.agent, gone.clone());
         }
-        if cx.links.neighbours.has_up() && !gone.is_empty() {
+        if cx.agent.links.neighbours.has_up() && !gone.is_empty() {
             cx.up(SessionUp::Gone(gone));
         }
         Vec::new()
@@ -186,7 +186,7 @@ impl Membership {
         if !cx.policy.survives_losses() {
             return;
         }
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let here = std::iter::once(cx.me).chain(self.up.iter().copied());
         let here = here.map(|agent| (agent, roster.incarnation(agent))).collect();
         cx.up(SessionUp::Here(here));
@@ -208,7 +208,7 @@ impl Membership {
     /// This agent lacks earlier entries, which a correct parent never leaves out, so it cannot take part in the
     /// session.
     pub fn on_log(&mut self, cx: &Cx, log: &Log) -> Result<Option<LinkId>, Unfit> {
-        if log.at > cx.links.routes.roster.at() {
+        if log.at > cx.agent.links.routes.roster.at() {
             return Err(Unfit);
         }
         let link = self.seeking.take().and_then(|seeking| seeking.link);
@@ -221,7 +221,7 @@ impl Membership {
     /// Records the next decision in this part of the log, and forwards it to the children. Returns what the decision
     /// means to the agent's other parts; `None`: no decision is left.
     pub fn next_decision(&mut self, cx: &mut Cx, log: &mut Log) -> Option<News> {
-        let known = cx.links.routes.roster.at();
+        let known = cx.agent.links.routes.roster.at();
         log.entries.drain(..log.entries.len().min((known - log.at) as usize));
         let has_moved = log.entries.len() <= 1 && log.has_moved;
         let entry = (!log.entries.is_empty()).then(|| log.entries.remove(0));
@@ -247,22 +247,22 @@ impl Membership {
 
     /// Records a loss; returns the agents that the root has to adopt.
     fn follow_loss(&mut self, cx: &mut Cx, entry: &Entry) -> Vec<AgentId> {
-        let moved = cx.links.routes.roster.apply(entry);
-        let roster = &cx.links.routes.roster;
+        let moved = cx.agent.links.routes.roster.apply(entry);
+        let roster = &cx.agent.links.routes.roster;
         let is_ours = |agent: AgentId| !roster.is_lost(agent) && roster.is_below(cx.me, agent);
         self.up.retain(|agent| is_ours(*agent));
         self.reported.retain(|agent, _| is_ours(*agent));
         if self.writer.is_some() {
             // Frames that are sent again to the adopted agents wait until these agents have linked to the root.
-            moved.iter().for_each(|child| cx.links.neighbours.expect(*child));
+            moved.iter().for_each(|child| cx.agent.links.neighbours.expect(*child));
         }
         moved
     }
 
     /// Records that agents are started again, some of them by this agent.
     fn follow_return(&mut self, cx: &mut Cx, entry: &Entry, agents: Vec<AgentId>) -> News {
-        cx.links.routes.roster.apply(entry);
-        let roster = &cx.links.routes.roster;
+        cx.agent.links.routes.roster.apply(entry);
+        let roster = &cx.agent.links.routes.roster;
         let are_below = agents.iter().any(|agent| roster.is_below(cx.me, *agent));
         let own = agents.iter().filter(|agent| roster.parent(**agent) == Some(cx.me)).copied().collect();
         News::Returned { agents, own, are_below }
@@ -294,12 +294,12 @@ impl Membership {
         match &mut self.seeking {
             // The link to the root ended before the root had adopted this agent: it dials again after a pause.
             Some(seeking) => {
-                seeking.heard = cx.now;
+                seeking.heard = cx.agent.now;
                 seeking.link = None;
-                seeking.pause(cx.now);
+                seeking.pause(cx.agent.now);
             }
             None => {
-                self.seeking = Some(Seeking::new(cx.now));
+                self.seeking = Some(Seeking::new(cx.agent.now));
                 self.seek(cx);
             }
         }
@@ -307,7 +307,7 @@ impl Membership {
     }
 
     fn seek(&self, cx: &mut Cx) {
-        let roster = &cx.links.routes.roster;
+        let roster = &cx.agent.links.routes.roster;
         let rejoin = Rejoin { incarnation: roster.incarnation(cx.me), at: roster.at() };
         cx.output(Output::Rejoin { root: self.root.clone(), rejoin });
     }
@@ -315,16 +315,16 @@ impl Membership {
     /// The root is linked; it has not yet confirmed that it adopts this agent.
     pub fn on_root_reached(&mut self, cx: &Cx, link: LinkId) {
         if let Some(seeking) = &mut self.seeking {
-            seeking.on_reached(cx.now, link);
+            seeking.on_reached(cx.agent.now, link);
         }
     }
 
     /// The root cannot be reached at any of its addresses. Returns whether the agent leaves.
     pub fn on_rejoin_failed(&mut self, cx: &Cx) -> bool {
         let Some(seeking) = &mut self.seeking else { return false };
-        let gives_up = cx.now >= seeking.heard + REJOIN_NS_MAX;
+        let gives_up = cx.agent.now >= seeking.heard + REJOIN_NS_MAX;
         if !gives_up {
-            seeking.pause(cx.now);
+            seeking.pause(cx.agent.now);
         }
         gives_up
     }
@@ -333,7 +333,7 @@ impl Membership {
     /// caller closes.
     pub fn seek_if_due(&mut self, cx: &mut Cx) -> Option<LinkId> {
         let seeking = self.seeking.as_mut()?;
-        seeking.again_at.take_if(|at| *at <= cx.now)?;
+        seeking.again_at.take_if(|at| *at <= cx.agent.now)?;
         if seeking.link.is_none() {
             self.seek(cx);
         }

@@ -23,7 +23,7 @@ struct Came {
 
 impl Bench {
     fn new(cx: Cx, snapshot: &SessionSnapshot) -> Bench {
-        let part = Membership::new(cx.me, &cx.session, vec!["10.0.0.1:1".into()], snapshot, &cx.links.routes);
+        let part = Membership::new(cx.me, &cx.session, vec!["10.0.0.1:1".into()], snapshot, &cx.agent.links.routes);
         let mut bench = Bench { cx, part };
         bench.cx.outputs();
         bench
@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn roster(&self) -> &crate::link::Roster {
-        &self.cx.links.routes.roster
+        &self.cx.agent.links.routes.roster
     }
 
     /// Calls `act` with the membership part, and changes the links as the agent would for the news.
@@ -51,9 +51,11 @@ impl Bench {
         for one in &news {
             match one {
                 News::Lost(agents) => agents.iter().for_each(|agent| {
-                    self.cx.links.cut_child(*agent);
+                    self.cx.agent.links.cut_child(*agent);
                 }),
-                News::Returned { own, .. } => own.iter().for_each(|child| self.cx.links.neighbours.expect(*child)),
+                News::Returned { own, .. } => {
+                    own.iter().for_each(|child| self.cx.agent.links.neighbours.expect(*child))
+                }
                 News::Dismissed => {}
             }
         }
@@ -103,7 +105,7 @@ impl Bench {
         });
         if missed.is_some() {
             // Adopts the agent as `Session::adopt` does.
-            self.cx.links.neighbours.on_child_up(AgentId(agent), link);
+            self.cx.agent.links.neighbours.on_child_up(AgentId(agent), link);
             self.part.on_here(&mut self.cx, AgentId(agent), vec![(AgentId(agent), incarnation)]);
             self.cx.outputs();
         }
@@ -124,13 +126,13 @@ impl Bench {
 
     /// Moves the clock to the deadline of the part, and checks leases.
     fn tick_when_due(&mut self) -> Came {
-        self.cx.now = self.part.deadline().expect("the part waits for a time");
+        self.cx.agent.now = self.part.deadline().expect("the part waits for a time");
         self.act(|part, cx| part.check_leases(cx, &nothing_live))
     }
 
     /// Dials the root again when it is due; returns the link to a root that has not sent anything.
     fn seek_when_due(&mut self) -> (Came, Option<LinkId>) {
-        self.cx.now = self.part.deadline().expect("the part waits for a time");
+        self.cx.agent.now = self.part.deadline().expect("the part waits for a time");
         let mut silent = None;
         let came = self.act(|part, cx| {
             silent = part.seek_if_due(cx);
@@ -302,15 +304,15 @@ fn agents_that_return_together_are_started_by_their_parents() {
         (JobId(4), vec![JobId(2)], Some(AgentId(1)))
     );
     let child = agent_of(1, standing(session(15)), &snapshot);
-    assert_eq!(child.links.routes.roster.children(AgentId(1)), ids([3, 4]));
+    assert_eq!(child.agent.links.routes.roster.children(AgentId(1)), ids([3, 4]));
 }
 
 #[test]
 fn reports_are_repeated_to_a_new_parent_until_the_root_has_decided() {
     let mut agent = Bench::settled(1);
-    agent.cx.links.neighbours.on_up_lost();
+    agent.cx.agent.links.neighbours.on_up_lost();
     assert!(agent.lost(3, "its link broke").outputs.sent(UP).is_empty());
-    agent.cx.links.neighbours.on_link_up(UP);
+    agent.cx.agent.links.neighbours.on_link_up(UP);
     let gone = Gone { by: AgentId(1), agent: AgentId(3), incarnation: 0, problem: "its link broke".into() };
     let here = [1, 4, 7, 8, 9, 10].map(|agent| (AgentId(agent), 0)).to_vec();
     assert_eq!(
@@ -358,12 +360,12 @@ fn an_adopted_agent_tells_those_below_it_to_send_frames_again() {
 #[test]
 fn an_agent_that_does_not_reach_the_root_leaves() {
     let mut agent = Bench::settled(7);
-    let begun = agent.cx.now;
+    let begun = agent.cx.agent.now;
     agent.parent_lost();
     while !agent.part.on_rejoin_failed(&agent.cx) {
         agent.seek_when_due();
     }
-    let took_ns = agent.cx.now - begun;
+    let took_ns = agent.cx.agent.now - begun;
     assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
     assert!(Bench::settled(1).parent_lost().leaves, "a child of the root is lost with its link");
     assert!(Bench::new(one_run(3), &SessionSnapshot::default()).parent_lost().leaves);
@@ -378,7 +380,7 @@ fn the_end_of_a_session_does_not_wait_for_a_rejoining_agent() {
     let mut root = Bench::settled(0);
     root.lost(1, "silent");
     root.cx.is_leaving = true;
-    assert!(root.cx.links.neighbours.expects(AgentId(3)));
+    assert!(root.cx.agent.links.neighbours.expects(AgentId(3)));
     assert_eq!(root.fate(3, 0, 0), "dismissed");
-    assert!(!root.cx.links.neighbours.expects(AgentId(3)), "it is no longer awaited");
+    assert!(!root.cx.agent.links.neighbours.expects(AgentId(3)), "it is no longer awaited");
 }

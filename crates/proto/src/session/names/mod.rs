@@ -78,7 +78,7 @@ impl Names {
 
     /// Refuses look-ups that have waited for too long.
     pub fn on_tick(&mut self, cx: &mut Cx) {
-        self.take_late(cx.now).into_iter().for_each(|told| answer(cx, told));
+        self.take_late(cx.agent.now).into_iter().for_each(|told| answer(cx, told));
     }
 
     fn serve(&mut self, cx: &mut Cx, at: JobNode, asker: Asker, from: Rank, ask: Ask) {
@@ -92,7 +92,7 @@ impl Names {
                 self.take_found(&names).into_iter().for_each(|told| answer(cx, told));
             }
             Ask::LookUp { names, range, wait, timeout_s } => {
-                let until = cx.now.until(timeout_s);
+                let until = cx.agent.now.until(timeout_s);
                 let told = self.look_up(LookUp { at, asker, names, range, wait, until });
                 told.into_iter().for_each(|told| answer(cx, told));
             }
@@ -255,7 +255,7 @@ impl Names {
 }
 
 fn answer(cx: &mut Cx, (at, asker, answer): AddressedAnswer) {
-    cx.answer_job(at, asker, answer);
+    cx.jobs.answer(&mut cx.agent, at, asker, answer);
 }
 
 /// Limits the bytes of the names and look-ups of each job, and of all jobs together.

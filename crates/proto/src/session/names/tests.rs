@@ -179,7 +179,7 @@ fn said(names: &mut Names, cx: &mut Cx, job: u32, ask: Ask) -> Vec<(JobId, Agent
 }
 
 fn answers(cx: &mut Cx) -> Vec<(JobId, AgentId, Answer)> {
-    cx.answered.drain(..).map(|(at, answer)| (at.job, at.agent, answer)).collect()
+    cx.jobs.answered.drain(..).map(|(at, answer)| (at.job, at.agent, answer)).collect()
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_publication_answers_a_look_up_of_another_job() {
     names.on_job_over(JobId(1));
     assert!(answers(&mut cx).is_empty() && names.size() == 0);
     assert!(said(&mut names, &mut cx, 2, look_up(Some(1))).is_empty());
-    cx.now = names.deadline().expect("the look-up has a limit");
+    cx.agent.now = names.deadline().expect("the look-up has a limit");
     names.on_tick(&mut cx);
     assert_eq!(answers(&mut cx), [(JobId(2), AgentId(2), Answer::Refused(Refusal::TimedOut))]);
 }

@@ -130,7 +130,7 @@ impl ShellCalls {
 
     /// Calls as many remote shells as allowed.
     pub fn call_shells(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>) {
-        while let Some((shell, wish, how)) = self.next(cx.now) {
+        while let Some((shell, wish, how)) = self.next(cx.agent.now) {
             let bootstrap = self.bootstrap(cx, snapshot, &wish).map(Box::new);
             let host = cx.host_of(wish.agent).unwrap_or_default().to_owned();
             cx.output(Output::StartAgent { shell, agent: wish.agent, host, how, bootstrap });
@@ -145,7 +145,7 @@ impl ShellCalls {
             Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
         let mut session = cx.session.clone();
-        session.start_timeout_ns = cx.start_by - cx.now;
+        session.start_timeout_ns = cx.agent.start_by - cx.agent.now;
         // Ranks wait for the link if another call may have started the same agent: only the agent that links runs them.
         let is_called_again = |(call, _): &(Call, State)| call.wish.agent == wish.agent && call.attempt > 0;
         session.hold_ranks = !by_parent || self.calls.values().any(is_called_again);

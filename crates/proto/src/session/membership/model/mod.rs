@@ -226,7 +226,7 @@ impl Sessions {
 
     fn begin(&self, world: &mut World, number: u32) {
         self.tell(world, number, T, |_, cx, _| {
-            let own = cx.links.routes.roster.children(cx.me);
+            let own = cx.agent.links.routes.roster.children(cx.me);
             vec![News::Returned { agents: own.clone(), own, are_below: true }]
         });
     }
@@ -279,7 +279,7 @@ impl Sessions {
             match members.on_log(cx, &log) {
                 Ok(None) => {}
                 Ok(Some(link)) => {
-                    cx.links.on_taken_in(link);
+                    cx.agent.links.on_taken_in(link);
                     members.on_parent_up(cx);
                 }
                 Err(Unfit) => return vec![News::Dismissed],
@@ -347,7 +347,7 @@ impl Sessions {
     /// Does what `Session::on_child_linked` does.
     fn on_linked(&self, world: &mut World, number: u32, child: AgentId) {
         self.tell(world, number, T, |members, cx, _| {
-            let incarnation = cx.links.routes.roster.incarnation(child);
+            let incarnation = cx.agent.links.routes.roster.incarnation(child);
             members.on_here(cx, child, vec![(child, incarnation)]);
             Vec::new()
         });
@@ -365,10 +365,10 @@ impl Sessions {
         self.tell(world, ROOT, T, |members, cx, live| match members.on_rejoin(cx, live, link, agent, rejoin) {
             Ok(missed) => {
                 is_adopted = true;
-                let waiting = cx.links.neighbours.forget(agent);
-                cx.links.neighbours.on_child_up(agent, link);
+                let waiting = cx.agent.links.neighbours.forget(agent);
+                cx.agent.links.neighbours.on_child_up(agent, link);
                 cx.child(agent, Control::SessionDown(SessionDown::Log(missed)));
-                waiting.into_iter().for_each(|frame| cx.links.send_child(agent, frame));
+                waiting.into_iter().for_each(|frame| cx.agent.links.send_child(agent, frame));
                 Vec::new()
             }
             Err(news) => news,
@@ -390,7 +390,7 @@ impl Sessions {
         let live = || (JobId(0), jobs.clone());
         let Some(copy) = world.copies.get_mut(&number).map(Shared::edit) else { return };
         let mut cx = self.cx(copy, now);
-        let known = cx.links.routes.roster.at();
+        let known = cx.agent.links.routes.roster.at();
         let news = act(&mut copy.members, &mut cx, &live);
         let (mut begun, mut leaves) = (Vec::new(), false);
         for one in news {
@@ -398,12 +398,12 @@ impl Sessions {
                 News::Lost(agents) => {
                     for agent in agents {
                         copy.starting.remove(&agent);
-                        cx.links.cut_child(agent);
+                        cx.agent.links.cut_child(agent);
                     }
                 }
                 News::Returned { own, .. } => {
                     for child in own {
-                        cx.links.neighbours.expect(child);
+                        cx.agent.links.neighbours.expect(child);
                         copy.starting.insert(child);
                         begun.push((child, copy.members.snapshot(&cx, &live)));
                     }
@@ -412,14 +412,14 @@ impl Sessions {
             }
         }
         if let Some(writer) = &copy.members.writer {
-            let new = (cx.links.routes.roster.at() - known) as usize;
+            let new = (cx.agent.links.routes.roster.at() - known) as usize;
             let first = writer.kept.len() - new;
             world.log.edit().extend(writer.kept.range(first..).cloned());
         }
-        (copy.neighbours, copy.routes) = (cx.links.neighbours, cx.links.routes);
+        (copy.neighbours, copy.routes) = (cx.agent.links.neighbours, cx.agent.links.routes);
         copy.forget_details();
         let mut seeks = None;
-        while let Some(output) = cx.links.out.pop() {
+        while let Some(output) = cx.agent.links.out.pop() {
             match output {
                 Output::Send { link, frame } => world.send(number, link, frame),
                 Output::CloseLink { link } => world.close(number, link),
@@ -445,7 +445,7 @@ impl Sessions {
 
     fn cx(&self, copy: &mut Copy, now: Instant) -> Cx {
         let mut cx = Cx::new(copy.agent, now, self.session.clone(), copy.routes.clone());
-        cx.links.neighbours = std::mem::take(&mut copy.neighbours);
+        cx.agent.links.neighbours = std::mem::take(&mut copy.neighbours);
         cx
     }
 }

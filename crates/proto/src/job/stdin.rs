@@ -1,7 +1,4 @@
-//! Moves standard input, output and error of a job through one agent.
-//!
-//! Output of local ranks and of children goes up as credit allows; `crate::output` has the streams, this part turns
-//! them into frames.
+//! Moves standard input of a job through one agent.
 //!
 //! Input from above goes to the ranks that read it; credit is returned for the bytes that all of them have taken. Each
 //! job has one [`InputSpread`]. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the
@@ -11,156 +8,60 @@
 
 use super::cx::Cx;
 use super::facts::Facts;
-use super::ranks::Process;
-use crate::io::{Output, Stream};
-use crate::output::{Next, OutputStream, Style};
-use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{DownFrame, Frame, UpFrame};
+use wireup_wire::frame::{Frame, UpFrame};
 use wireup_wire::ids::{AgentId, LocalRank, Rank};
 use wireup_wire::job::StdinTarget;
 use wireup_wire::limits::STDIN_WINDOW_BYTES;
 use wireup_wire::peer::Cause;
 
-pub struct Stdio {
-    output: [OutputStream; 2],
-    input: InputSpread,
+pub struct Stdin {
+    spread: InputSpread,
 }
 
-impl Stdio {
+impl Stdin {
     pub fn new(facts: &Facts) -> Self {
-        let options = &facts.spec.options;
-        let style = Style {
-            label: options.stdio.label,
-            job: facts.spec.shown_number(),
-            split: options.stdio.split_output,
-            whole_lines_only: options.stdio.line_buffered,
-        };
-        let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
         // If all ranks read standard input, all other nodes read the same input, so this node must not hold it up.
-        let drains = !facts.root && options.stdio.stdin.is_all();
-        let input = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
-        Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
-    }
-
-    /// A local rank wrote output, or the agent writes for it.
-    pub fn on_bytes(&mut self, cx: &Cx<'_>, local: LocalRank, stream: Stream, bytes: &Bytes) {
-        let Some(Process { rank, .. }) = cx.common.ranks.get(local.index()) else { return };
-        let (rank, options) = (*rank, &cx.facts.spec.options);
-        // A rank that reads the terminal may show a prompt; the lines of other ranks are shown whole.
-        let options = &options.stdio;
-        let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
-        self.stream(stream).on_bytes(cx.now(), local, rank, bytes, prompt);
-    }
-
-    /// Handles the end of a rank's stream.
-    pub fn on_ended(&mut self, (local, rank): (LocalRank, Rank), stream: Stream) {
-        self.stream(stream).on_closed(local, rank);
-    }
-
-    /// Ends the streams of the local ranks, about which no more events are expected.
-    pub fn give_ranks_up(&mut self, cx: &mut Cx<'_>) {
-        for (local, stream) in cx.common.ranks.give_up() {
-            self.on_ended((local, cx.rank(local)), stream);
-        }
-    }
-
-    fn stream(&mut self, stream: Stream) -> &mut OutputStream {
-        &mut self.output[stream as usize - 1]
-    }
-
-    /// Handles a chunk of a child's output.
-    pub fn on_child_output(&mut self, child: usize, frame: Frame) {
-        if let Some((stream, next)) = Next::of_field(frame.stream) {
-            self.stream(stream).on_child(child, frame.arg, next, frame.payload);
-        }
-    }
-
-    pub fn on_output_credit(&mut self, frame: &Frame) {
-        if let 1..=2 = frame.stream {
-            self.output[frame.stream as usize - 1].on_credit(frame.arg);
-        }
-    }
-
-    /// Sends what the credit allows, grants the children credit for it, and starts or stops reading the ranks.
-    pub fn flush(&mut self, cx: &mut Cx<'_>) {
-        let facts = cx.facts;
-        let job = facts.id();
-        for output in &mut self.output {
-            let stream = output.stream;
-            while let Some(ready) = output.poll_ready() {
-                let granted = ready.bytes.len() as u32;
-                let frame = facts.frame(UpFrame::Output, ready.next.field(stream), ready.arg, ready.bytes);
-                cx.up(frame);
-                if let Some(child) = ready.from {
-                    let credit = facts.frame(DownFrame::OutputCredit, stream as u16, granted, Bytes::new());
-                    cx.for_child(child, credit);
-                }
-            }
-            if let Some(on) = output.poll_reading() {
-                cx.output(Output::ReadStdio { job, stream, on });
-            }
-        }
+        let drains = !facts.root && facts.spec.options.stdio.stdin.is_all();
+        let spread = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
+        Stdin { spread }
     }
 
     /// Handles standard input from the parent or launcher. The root ensures that no agent gets more than a window.
     /// Returns the local ranks that receive it.
     pub fn on_input(&mut self, cx: &mut Cx<'_>, frame: &Frame) -> Vec<LocalRank> {
-        if cx.facts.root && !self.input.has_room(frame.payload.len()) {
+        if cx.facts.root && !self.spread.has_room(frame.payload.len()) {
             let problem = "it sent more standard input than its credit allows".into();
             cx.fail_by(Cause::Launcher { problem });
             return Vec::new();
         }
         let mut locals = Vec::new();
-        for sink in self.input.on_bytes(frame.payload.len()) {
+        for sink in self.spread.on_bytes(frame.payload.len()) {
             match sink {
                 Sink::Local(local) => locals.push(local),
-                Sink::Child(child) => cx.for_child(child, frame.clone()),
+                Sink::Child(child) => cx.agent.links.send_peer(cx.facts.below[child], frame.clone()),
             }
         }
-        grant_input(cx, self.input.new_credit());
+        grant_input(cx, self.spread.new_credit());
         locals
     }
 
     /// A local rank or a child's subtree took some of the input.
     pub fn on_taken(&mut self, cx: &mut Cx<'_>, sink: Sink, bytes: u32) {
-        grant_input(cx, self.input.on_taken(sink, bytes));
+        grant_input(cx, self.spread.on_taken(sink, bytes));
     }
 
     /// A local rank, or every rank in a child's subtree, reads no more input.
-    pub fn on_sink_gone(&mut self, cx: &mut Cx<'_>, sink: Sink) {
-        grant_input(cx, self.input.on_gone(sink));
-    }
-
-    /// Nobody reads the output any more: drop it.
-    pub fn discard(&mut self) {
-        self.output.iter_mut().for_each(OutputStream::discard);
-    }
-
-    /// Whether no output waits here.
-    pub fn is_flushed(&self) -> bool {
-        self.output.iter().all(OutputStream::is_empty)
-    }
-
-    pub fn on_tick(&mut self, cx: &Cx<'_>) {
-        self.output.iter_mut().for_each(|stream| stream.on_tick(cx.now(), |local| cx.rank(local)));
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.output.iter().filter_map(OutputStream::deadline).min()
-    }
-
-    /// Bytes of output buffered here, for the simulator's checkers.
-    pub fn held_bytes(&self) -> usize {
-        self.output.iter().map(OutputStream::held_bytes).sum()
+    pub fn on_gone(&mut self, cx: &mut Cx<'_>, sink: Sink) {
+        grant_input(cx, self.spread.on_gone(sink));
     }
 }
 
 fn grant_input(cx: &mut Cx<'_>, bytes: u32) {
     if bytes > 0 {
-        cx.up(cx.facts.frame(UpFrame::InputCredit, 0, bytes, Bytes::new()));
+        cx.agent.links.send_job_up(cx.common.up, cx.facts.frame(UpFrame::InputCredit, 0, bytes, Bytes::new()));
     }
 }
 
