@@ -198,7 +198,10 @@ impl KeeperPool {
         let has_started = server.start(&mut idle.keeper);
         idle.server = Some(server);
         match has_started && watch(&mut idle.keeper, reactor).is_ok() {
-            true => drop(self.idle.insert(idle.keeper.pid(), idle)),
+            true => {
+                idle.keeper.send(reactor);
+                self.idle.insert(idle.keeper.pid(), idle);
+            }
             false => self.stop_standby(idle, reactor),
         }
     }
@@ -223,8 +226,7 @@ impl KeeperPool {
 
     /// Sends `Request::Renew` to a keeper whose job has ended; when the keeper has answered, it is idle.
     pub fn renew(&mut self, mut keeper: Keeper, reactor: &Reactor) {
-        // A keeper that cannot be watched is dropped, and ends.
-        let Ok(()) = watch(&mut keeper, reactor) else { return };
+        let Ok(()) = watch(&mut keeper, reactor) else { return keeper.unwatched(reactor).leave() };
         keeper.request(&Request::Renew);
         keeper.send(reactor);
         self.renewing.insert(keeper.pid(), Renewing { keeper, since_ns: monotonic_ns() });
@@ -234,7 +236,10 @@ impl KeeperPool {
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) -> bool {
         if let Some(mut idle) = self.idle.remove(&pid) {
             match idle.receive() {
-                Ok(true) => drop(self.idle.insert(pid, idle)),
+                Ok(true) => {
+                    idle.keeper.send(reactor);
+                    self.idle.insert(pid, idle);
+                }
                 received => self.give_up(idle, received.is_ok(), reactor),
             }
             return true;

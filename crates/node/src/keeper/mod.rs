@@ -88,8 +88,8 @@ pub struct Keeper {
     watched: Option<(u64, Interest)>,
     /// The error that the keeper reported before it ended; `None`: it was killed, or reported nothing.
     problem: Option<SpawnError>,
-    /// Start time of the keeper (clock ticks), once a watched keeper has ended or was given up: processes that it
-    /// leaves behind were started later.
+    /// Start time of the keeper (clock ticks), once [`Keeper::take_events`] has seen its end or it was given up:
+    /// processes that it leaves behind were started later.
     lost: Option<u64>,
     /// Directories that the keeper was asked to remove at its end; if the keeper is killed before that, the agent
     /// removes them.
@@ -188,7 +188,7 @@ impl Keeper {
         self.namespace != Namespace::Shared
     }
 
-    /// The keeper's socket. Readable: call [`Keeper::take_events`], or [`Keeper::receive`] if no reactor watches it.
+    /// The keeper's socket. Readable: call [`Keeper::take_events`], or [`Keeper::receive`] if the keeper is idle.
     /// Writable, after an incomplete flush: call [`Keeper::send`] or [`Keeper::flush`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -242,7 +242,7 @@ impl Keeper {
     /// Writes the queued requests, and removes the socket from the reactor; the keeper goes on running.
     pub fn unwatched(mut self, reactor: &Reactor) -> Keeper {
         self.send(reactor);
-        if self.watched.take().is_some() && self.lost.is_none() {
+        if self.watched.take().is_some() {
             let _ = reactor.remove(&self.socket);
         }
         self
@@ -329,7 +329,9 @@ impl Keeper {
         let is_new = self.lost.is_none();
         if is_new {
             self.lost = Some(start_ticks(self.pid).unwrap_or(0));
-            let _ = reactor.remove(&self.socket);
+            if self.watched.take().is_some() {
+                let _ = reactor.remove(&self.socket);
+            }
         }
         is_new
     }
@@ -339,7 +341,7 @@ impl Keeper {
         self.problem.take()
     }
 
-    /// Start time of the keeper (clock ticks), if it has died or was given up; `None`: it can be used.
+    /// Start time of the keeper (clock ticks), if [`Keeper::take_events`] has seen its end or it was given up.
     pub fn lost(&self) -> Option<u64> {
         self.lost
     }

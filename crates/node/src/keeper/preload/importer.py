@@ -418,7 +418,7 @@ def _wireup_fork_group(socket):
 
 
 def _wireup_become(rank, message, fds, middle, reader):
-    """Turns this process into a rank, in the steps and the order of `spawn/child.rs`. Returns whether it is the first
+    """Turns this process into a rank, in the steps and the order of `spawn/spawner.rs`. Returns whether it is the first
     rank of the node."""
     import os
     import sys
