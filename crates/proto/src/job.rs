@@ -3,8 +3,8 @@
 //!
 //! [`Jobs`] finds the job that an input of the agent is for, and passes the input on by one of the `on_*` functions
 //! of [`JobParts`], which owns the parts of the job. Each event is handled by one part, which sends frames and returns
-//! what the other parts must do; the function that called the part then calls those, so that the whole flow of an
-//! event is on the stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until
+//! what the other parts must do; the function that called the part then calls those, so that the whole flow of an event
+//! is on the stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until
 //! then the job does not count as ending.
 
 pub mod cx;
