@@ -55,8 +55,13 @@ pub struct Costs {
     /// Time of a host's network card to send each KiB (ns), on all of the host's links together, since they share the
     /// card.
     pub card_kib_ns: u64,
-    /// Processor time for each KiB of a frame or message (ns), for the sending and for the receiving process.
+    /// Processor time for each KiB of a frame or message (ns), for the sending and for the receiving process, and of
+    /// pairs that an agent copies, indexes or merges.
     pub kib_ns: u64,
+    /// Processor time for each KiB of memory that an agent touches for the first time (ns): the kernel clears its
+    /// pages, and the host of a virtual machine may have to find them first. An agent reuses the memory that it has
+    /// freed. Ranks map pages that their agent has touched.
+    pub touch_kib_ns: u64,
     /// Processor time of a keeper to fork a rank (ns).
     pub fork_ns: u64,
     /// Time of the file server to send the program to one node (ns), when the first rank of a job begins there. The
@@ -71,12 +76,23 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The cost of an input for the agent that handles it.
-    pub fn of_input(&self, input: &Input) -> u64 {
-        match input {
+    /// The cost of inputs for the agent that handles them. Bytes of one link in a row are read together, as one input.
+    pub fn of_inputs<'i>(&self, inputs: impl IntoIterator<Item = &'i Input>) -> u64 {
+        let mut last = None;
+        let of_input = |input: &Input| match input {
+            Input::LinkBytes { link, bytes } if last.replace(*link) == Some(*link) => self.of_bytes(bytes.len()),
             Input::LinkBytes { bytes, .. } => self.of_message(bytes.len()),
-            _ => self.input_ns,
-        }
+            _ => {
+                last = None;
+                self.input_ns
+            }
+        };
+        inputs.into_iter().map(of_input).sum()
+    }
+
+    /// The cost of new memory of `bytes` for the process that touches it first.
+    pub fn of_touch(&self, bytes: usize) -> u64 {
+        bytes as u64 * self.touch_kib_ns / 1024
     }
 
     /// The cost of a frame or message of `bytes` for the process that receives it.
@@ -89,7 +105,7 @@ impl Costs {
         self.frame_ns + self.of_bytes(bytes)
     }
 
-    fn of_bytes(&self, bytes: usize) -> u64 {
+    pub fn of_bytes(&self, bytes: usize) -> u64 {
         bytes as u64 * self.kib_ns / 1024
     }
 }
@@ -154,6 +170,7 @@ mod tests {
     use crate::report::RunReport;
     use crate::spec::Timing;
     use crate::workload::{Dialect, Script};
+    use wireup_proto::io::LinkId;
 
     fn costs(hosts: u32, cores: u32) -> Costs {
         Costs {
@@ -197,6 +214,28 @@ mod tests {
             machines.begins_turn(3);
         }
         assert_eq!(machines.begins_turn(2), 3 * TURNS_MAX);
+    }
+
+    #[test]
+    fn bytes_of_a_link_in_a_row_are_one_input() {
+        let costs = Costs { kib_ns: 1024, ..costs(1, 1) };
+        let of = |link, len| Input::LinkBytes { link: LinkId(link), bytes: vec![0; len].into() };
+        let inputs = [of(1, 16), of(1, 100), of(2, 16), Input::Tick, of(2, 5)];
+        assert_eq!(costs.of_inputs(&inputs), 4 * costs.input_ns + 137);
+    }
+
+    /// The root copies the pairs of 96 ranks before it sends them on; each other agent copies them too, and indexes them
+    /// at the first get.
+    #[test]
+    fn pairs_take_new_memory_when_they_are_committed_and_indexed() {
+        let elapsed = |touch_kib_ns| {
+            let costs = Costs { touch_kib_ns, ..costs(1, 8) };
+            crate::run(world(Some(costs))).expect_good().elapsed_ns
+        };
+        let (touch_kib_ns, pairs_bytes) = (100_000_000, 96 * (3 + "card-0-00".len() as u64 + 18));
+        let more_ns = elapsed(touch_kib_ns) - elapsed(0);
+        let copies = more_ns as f64 / (touch_kib_ns * pairs_bytes / 1024) as f64;
+        assert!((3.0..3.5).contains(&copies), "{copies}");
     }
 
     #[test]

@@ -97,6 +97,12 @@ pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
 }
 
 impl Proc {
+    /// The time at which the rank has read an answer that was sent at `sent`.
+    pub fn reads_answer(&self, cx: &mut Cx, sent: Instant) -> Instant {
+        let slept = self.progress.is_in_collective();
+        cx.work(self.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 })
+    }
+
     /// The agent reads from the socket; `None`: there is nothing to report to the agent.
     pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
         if !self.start_is_known {
@@ -139,8 +145,7 @@ impl Jobs {
             return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
-        let slept = proc.progress.is_in_collective();
-        let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
+        let read = proc.reads_answer(cx, sent);
         if proc.is_own()
             && let Some(piece) = cut(cx, &mut bytes)
         {

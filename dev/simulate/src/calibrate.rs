@@ -3,7 +3,8 @@
 //! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
 //! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times of every
 //! second job are as close as possible to the measured ones. The other jobs show how well these costs predict times
-//! that were not fitted. The median time of each job is used, as `wireup simulate compare` does.
+//! that were not fitted. The median time of each job is used, as `wireup simulate compare` does. What memory costs that
+//! is touched for the first time is measured alone.
 
 use crate::machine::Machine;
 use crate::plan::Start;
@@ -12,6 +13,7 @@ use crate::timed::{Case, Timed, as_this_machine, median};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wireup_node::progress::Progress;
+use wireup_sim::costs::Costs;
 
 /// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
@@ -32,6 +34,20 @@ struct Measured {
 struct Group {
     keys: &'static [&'static str],
     by: &'static str,
+}
+
+/// Memory that is touched to measure what the first touch costs (bytes). Chosen: more than this process or the kernel
+/// keeps at hand, so that it is as new as that of a job's processes.
+const TOUCHED_BYTES: usize = 256 << 20;
+const PAGE_BYTES: usize = 4 << 10;
+
+/// Time to touch a KiB of memory for the first time (ns).
+fn touch_kib_ns() -> u64 {
+    let mut memory = vec![0_u8; TOUCHED_BYTES];
+    let begin = Instant::now();
+    memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+    begin.elapsed().as_nanos() as u64 / (TOUCHED_BYTES >> 10) as u64
 }
 
 /// From this number of nodes on, an agent that gets its turn no longer finds its memory in the processor's caches.
@@ -136,12 +152,13 @@ fn moves(groups: usize, step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
 /// A run of wireup fails.
 pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Problem> {
     let cases = cases();
-    let mut times = vec![Vec::new(); cases.len()];
+    let (mut times, mut touches) = (vec![Vec::new(); cases.len()], Vec::new());
     let begin = Instant::now();
     let mut line = Progress::new();
     let mut done = 0;
     while done < rounds && (done == 0 || begin.elapsed() < MEASURING) {
         done += 1;
+        touches.push(touch_kib_ns());
         for (case, times) in cases.iter().zip(&mut times) {
             line.show(|| format!("round {done} of at most {rounds}, {} s", begin.elapsed().as_secs()));
             times.push(case.measure(wireup, None)?);
@@ -152,6 +169,8 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
     let begin = Instant::now();
+    touches.sort_unstable();
+    let base = Machine { costs: Costs { touch_kib_ns: touches[touches.len() / 2], ..base.costs }, ..base };
     let machine = fit(as_this_machine(base), &fitted, |misfit| {
         line.show(|| {
             let error = ((misfit / fitted.len() as f64).sqrt().exp() - 1.0) * 100.0;
@@ -181,6 +200,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
         |constant: &str| match (constant, GROUPS.iter().chain(&COLD).find(|group| group.keys.contains(&constant))) {
             ("shared.hosts", _) => "all nodes are this machine".to_owned(),
             ("costs.cores", _) => "processors of this machine".to_owned(),
+            ("costs.touch_kib_ns", _) => format!("measured: {} MiB of new memory", TOUCHED_BYTES >> 20),
             (_, Some(group)) => format!("fitted to {}", group.by),
             (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
         };
