@@ -116,15 +116,20 @@ fn fit_groups(
     measured: &[Measured],
     goes_on: &mut impl FnMut(f64) -> bool,
 ) -> Machine {
-    let mut best = (misfit(&machine, measured), machine);
+    // Each try scales the machine anew: costs of a group that were scaled down to nothing keep their ratio.
+    let scaled = |factors: &[f64]| {
+        let both = groups.iter().zip(factors);
+        both.fold(machine.clone(), |machine, (group, factor)| group.scaled(&machine, *factor))
+    };
+    let mut best = (misfit(&machine, measured), vec![1.0; groups.len()]);
     let mut step = STEPS[0];
     while step >= STEPS[1] {
         loop {
-            let improved = moves(groups.len(), step).take_while(|_| goes_on(best.0)).find_map(|scaled| {
-                let scale = |machine: Machine, (group, factor): (usize, f64)| groups[group].scaled(&machine, factor);
-                let tried = scaled.into_iter().fold(best.1.clone(), scale);
-                let misfit = misfit(&tried, measured);
-                (misfit < best.0).then_some((misfit, tried))
+            let improved = moves(groups.len(), step).take_while(|_| goes_on(best.0)).find_map(|changes| {
+                let mut factors = best.1.clone();
+                changes.into_iter().for_each(|(group, factor)| factors[group] *= factor);
+                let misfit = misfit(&scaled(&factors), measured);
+                (misfit < best.0).then_some((misfit, factors))
             });
             match improved {
                 Some(better) => best = better,
@@ -133,7 +138,7 @@ fn fit_groups(
         }
         step = step.sqrt();
     }
-    best.1
+    scaled(&best.1)
 }
 
 /// The changes that the fit tries: one or two groups, by their index, each with a factor. Changes of one group come
