@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use wireup_proto::Instant;
 use wireup_proto::io::Input;
 
-/// Hosts that share one machine, as virtual nodes and network namespaces do.
+/// Hosts that share one machine, as virtual nodes and network namespaces do, and what the machine's memory costs them.
+/// Machine files without this section leave the latter out: their sources do not give it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
@@ -17,6 +18,10 @@ pub struct Shared {
     /// Extra processor time of an agent's turn (ns) for each turn of other agents of its machine since its previous
     /// turn, counted up to [`TURNS_MAX`]: their memory has evicted the agent's from the processor caches.
     pub cold_ns: u64,
+    /// Processor time for each KiB of memory that an agent touches for the first time (ns): the kernel clears its
+    /// pages, and the host of a virtual machine may have to find them first. An agent reuses the memory that it has
+    /// freed. Ranks map pages that their agent has touched.
+    pub touch_kib_ns: u64,
 }
 
 /// Number of other agents' turns that evict all of an agent's memory from the processor caches. Chosen: in a
@@ -25,7 +30,7 @@ const TURNS_MAX: u64 = 64;
 
 impl Default for Shared {
     fn default() -> Self {
-        Shared { hosts: 1, cold_ns: 0 }
+        Shared { hosts: 1, cold_ns: 0, touch_kib_ns: 0 }
     }
 }
 
@@ -58,10 +63,6 @@ pub struct Costs {
     /// Processor time for each KiB of a frame or message (ns), for the sending and for the receiving process, and of
     /// pairs that an agent copies, indexes or merges.
     pub kib_ns: u64,
-    /// Processor time for each KiB of memory that an agent touches for the first time (ns): the kernel clears its
-    /// pages, and the host of a virtual machine may have to find them first. An agent reuses the memory that it has
-    /// freed. Ranks map pages that their agent has touched.
-    pub touch_kib_ns: u64,
     /// Processor time of a keeper to fork a rank (ns).
     pub fork_ns: u64,
     /// Time of the file server to send the program to one node (ns), when the first rank of a job begins there. The
@@ -92,7 +93,7 @@ impl Costs {
 
     /// The cost of new memory of `bytes` for the process that touches it first.
     pub fn of_touch(&self, bytes: usize) -> u64 {
-        bytes as u64 * self.touch_kib_ns / 1024
+        bytes as u64 * self.shared.touch_kib_ns / 1024
     }
 
     /// The cost of a frame or message of `bytes` for the process that receives it.
@@ -174,7 +175,7 @@ mod tests {
 
     fn costs(hosts: u32, cores: u32) -> Costs {
         Costs {
-            shared: Shared { hosts, cold_ns: 0 },
+            shared: Shared { hosts, ..Shared::default() },
             cores,
             call_ns: 200_000,
             shell_ns: 1_000_000,
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_agents_turn_costs_more_after_turns_of_others() {
-        let shared = Shared { hosts: 100, cold_ns: 3 };
+        let shared = Shared { hosts: 100, cold_ns: 3, ..Shared::default() };
         let mut machines = Machines::new(&world(Some(Costs { shared, ..costs(1, 1) }))).expect("there are costs");
         let turns = [0, 0, 1, 2, 0, 1].map(|host| machines.begins_turn(host));
         assert_eq!(turns, [0, 0, 6, 9, 6, 6]);
@@ -224,12 +225,12 @@ mod tests {
         assert_eq!(costs.of_inputs(&inputs), 4 * costs.input_ns + 137);
     }
 
-    /// The root copies the pairs of 96 ranks before it sends them on; each other agent copies them too, and indexes them
-    /// at the first get.
+    /// The root copies the pairs of 96 ranks before it sends them on; each other agent copies them, and indexes them at
+    /// the first get.
     #[test]
     fn pairs_take_new_memory_when_they_are_committed_and_indexed() {
         let elapsed = |touch_kib_ns| {
-            let costs = Costs { touch_kib_ns, ..costs(1, 8) };
+            let costs = Costs { shared: Shared { touch_kib_ns, ..Shared::default() }, ..costs(1, 8) };
             crate::run(world(Some(costs))).expect_good().elapsed_ns
         };
         let (touch_kib_ns, pairs_bytes) = (100_000_000, 96 * (3 + "card-0-00".len() as u64 + 18));

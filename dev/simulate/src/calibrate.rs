@@ -13,7 +13,7 @@ use crate::timed::{Case, Timed, as_this_machine, median};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wireup_node::progress::Progress;
-use wireup_sim::costs::Costs;
+use wireup_sim::costs::Shared;
 
 /// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
@@ -175,7 +175,7 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
     let begin = Instant::now();
     touches.sort_unstable();
-    let base = Machine { costs: Costs { touch_kib_ns: touches[touches.len() / 2], ..base.costs }, ..base };
+    let base = Machine { shared: Shared { touch_kib_ns: touches[touches.len() / 2], ..base.shared }, ..base };
     let machine = fit(as_this_machine(base), &fitted, |misfit| {
         line.show(|| {
             let error = ((misfit / fitted.len() as f64).sqrt().exp() - 1.0) * 100.0;
@@ -205,7 +205,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
         |constant: &str| match (constant, GROUPS.iter().chain(&COLD).find(|group| group.keys.contains(&constant))) {
             ("shared.hosts", _) => "all nodes are this machine".to_owned(),
             ("costs.cores", _) => "processors of this machine".to_owned(),
-            ("costs.touch_kib_ns", _) => format!("measured: {} MiB of new memory", TOUCHED_BYTES >> 20),
+            ("shared.touch_kib_ns", _) => format!("measured: {} MiB of new memory", TOUCHED_BYTES >> 20),
             (_, Some(group)) => format!("fitted to {}", group.by),
             (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
         };
@@ -240,7 +240,6 @@ fn number(value: &toml::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_sim::costs::Shared;
 
     /// Uses the times of a machine with other costs: the fit finds costs that also predict times that were not fitted.
     #[test]
