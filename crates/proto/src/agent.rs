@@ -14,6 +14,7 @@
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::Job;
 use crate::link::Arrived;
+use crate::pmi_server::kvs::PairMemory;
 use crate::session::shell_calls::{Purpose, Wish};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{Session, Side};
@@ -90,6 +91,11 @@ impl Agent {
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.session.cx.jobs.values().map(Job::held_output_bytes).sum()
+    }
+
+    /// The memory that pairs of fences have taken here in each job, for the simulator's costs.
+    pub fn pair_memory(&self) -> impl Iterator<Item = PairMemory> {
+        self.session.cx.jobs.values().map(Job::pair_memory)
     }
 
     /// Number of collectives in progress here, for the simulator's checkers.

@@ -24,6 +24,7 @@ use crate::framework::rendezvous_ports;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::output::JobOutput;
 use crate::plan::{kernel_session, spawn_plan};
+use crate::pmi_server::kvs::PairMemory;
 use crate::pmix::{AskedOfJob, Pmix, Remains};
 use crate::store::Dictionary;
 use crate::time::Instant;
@@ -409,6 +410,11 @@ impl Job {
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.parts.output.held_bytes()
+    }
+
+    /// The memory that pairs of fences have taken here, for the simulator's costs.
+    pub fn pair_memory(&self) -> PairMemory {
+        self.parts.service.pmi.tables.kvs.memory
     }
 
     /// Number of collectives in progress here, for the simulator's checkers.

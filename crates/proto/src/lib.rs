@@ -51,6 +51,7 @@ pub use job::Born;
 pub use launcher::{Growth, Launcher, LauncherConfig, SpawnNode};
 pub use outbox::control_frame;
 pub use output::{Next, Origin};
+pub use pmi_server::kvs::PairMemory;
 pub use replay::OutputDigest;
 pub use session::shell_calls::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, SECOND_CACHE_WORDS, probe_result};
 pub use time::Instant;

@@ -16,7 +16,9 @@ use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use wireup_proto::PairMemory;
 use wireup_proto::io::{Input, JobEvent, LinkId, Output};
+use wireup_proto::memory::Content;
 use wireup_proto::replay::Recorded;
 use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::{Class, Frame};
@@ -81,6 +83,9 @@ struct Work {
     sent_at: Instant,
     /// Time at which the agent has finished starting all remote shells that it was asked to start so far.
     called_at: Instant,
+    /// Bytes of pairs that the agent has written so far, and the most bytes that they have occupied at once.
+    written_bytes: u64,
+    peak_bytes: u64,
 }
 
 /// Ports that each agent of a session reserves for ranks. Chosen: few enough that concurrent jobs use up all ports.
@@ -158,6 +163,19 @@ impl AgentProcess {
         }
         self.rank_ports.insert(job, (base, count));
         Ok(())
+    }
+
+    /// The bytes of pairs that the agent has written since the last call, and the bytes by which its memory for pairs
+    /// has grown.
+    fn grow(&mut self) -> [usize; 2] {
+        let ProcessState::Running(machine) = &self.state else { return [0; 2] };
+        let sum = |of: fn(PairMemory) -> u64| machine.pair_memory().map(of).sum::<u64>();
+        let (written, peak) = (sum(|memory| memory.written_bytes), sum(|memory| memory.peak_bytes));
+        // The numbers of a job that has ended are gone.
+        let Work { written_bytes, peak_bytes, .. } = &mut self.work;
+        let grown = [written.saturating_sub(*written_bytes), peak.saturating_sub(*peak_bytes)];
+        (*written_bytes, *peak_bytes) = (written, peak.max(*peak_bytes));
+        grown.map(|bytes| bytes as usize)
     }
 
     /// Stops the process: it handles no inputs; inputs are queued.
@@ -319,11 +337,13 @@ impl Agents {
         let host = self[agent].host;
         let inputs = std::mem::take(&mut self[agent].work.arrived);
         let cold_ns = cx.begins_turn(host);
-        let of_inputs = |costs: &Costs| inputs.iter().map(|input| costs.of_input(input)).sum::<u64>();
-        let handled = cx.work(host, cx.clock.now(), |costs| cold_ns + of_inputs(costs));
+        let inputs_ns = cx.spec.timing.costs.map_or(0, |costs| costs.of_inputs(&inputs));
         for input in inputs {
             self.handle(cx, agent, input);
         }
+        let [written, touched] = self[agent].grow();
+        let of_pairs = |costs: &Costs| costs.of_bytes(written) + costs.of_touch(touched);
+        let handled = cx.work(host, cx.clock.now(), |costs| cold_ns + inputs_ns + of_pairs(costs));
         cx.clock.at(handled, Event::AgentTurn(agent));
     }
 
@@ -481,6 +501,9 @@ impl World {
             }
             Output::Share { job, share, content } => {
                 let Some(node) = self.run_node(agent, job) else { return };
+                if !matches!(content, Content::Slots { .. }) {
+                    self.agents.sends(&mut self.cx, agent, |costs| costs.of_touch(content.byte_len()));
+                }
                 let Jobs { nodes, contents, .. } = &mut self.jobs;
                 if nodes[node as usize].memory.share(share, content, contents) {
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
@@ -499,9 +522,15 @@ impl World {
             | Output::JobGone { job } => {
                 let host = self.agents[agent].host;
                 let node = self.jobs.node_at(host, job);
-                let sent = match output {
+                let sent = match &output {
                     Output::Reply { .. } | Output::Store { .. } => {
                         self.agents.sends(&mut self.cx, agent, |costs| costs.frame_ns)
+                    }
+                    Output::WriteSlot { share, slot, array, .. } => {
+                        let longest =
+                            node.map_or(0, |node| self.jobs.nodes[node as usize].memory.slot_len(*share, *slot));
+                        let new = array.byte_len().saturating_sub(longest);
+                        self.agents.sends(&mut self.cx, agent, |costs| costs.of_touch(new))
                     }
                     _ => self.cx.clock.now(),
                 };

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use wireup_proto::Instant;
 use wireup_proto::io::Input;
 
-/// Hosts that share one machine, as virtual nodes and network namespaces do.
+/// Hosts that share one machine, as virtual nodes and network namespaces do, and what the machine's memory costs them.
+/// Machine files without this section leave the latter out: their sources do not give it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
@@ -17,6 +18,10 @@ pub struct Shared {
     /// Extra processor time of an agent's turn (ns) for each turn of other agents of its machine since its previous
     /// turn, counted up to [`TURNS_MAX`]: their memory has evicted the agent's from the processor caches.
     pub cold_ns: u64,
+    /// Processor time for each KiB of memory that an agent touches for the first time (ns): the kernel clears its
+    /// pages, and the host of a virtual machine may have to find them first. An agent reuses the memory that it has
+    /// freed. Ranks map pages that their agent has touched.
+    pub touch_kib_ns: u64,
 }
 
 /// Number of other agents' turns that evict all of an agent's memory from the processor caches. Chosen: in a
@@ -25,7 +30,7 @@ const TURNS_MAX: u64 = 64;
 
 impl Default for Shared {
     fn default() -> Self {
-        Shared { hosts: 1, cold_ns: 0 }
+        Shared { hosts: 1, cold_ns: 0, touch_kib_ns: 0 }
     }
 }
 
@@ -55,7 +60,8 @@ pub struct Costs {
     /// Time of a host's network card to send each KiB (ns), on all of the host's links together, since they share the
     /// card.
     pub card_kib_ns: u64,
-    /// Processor time for each KiB of a frame or message (ns), for the sending and for the receiving process.
+    /// Processor time for each KiB of a frame or message (ns), for the sending and for the receiving process, and of
+    /// pairs that an agent copies, indexes or merges.
     pub kib_ns: u64,
     /// Processor time of a keeper to fork a rank (ns).
     pub fork_ns: u64,
@@ -71,12 +77,23 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The cost of an input for the agent that handles it.
-    pub fn of_input(&self, input: &Input) -> u64 {
-        match input {
+    /// The cost of inputs for the agent that handles them. Bytes of one link in a row are read together, as one input.
+    pub fn of_inputs<'i>(&self, inputs: impl IntoIterator<Item = &'i Input>) -> u64 {
+        let mut last = None;
+        let of_input = |input: &Input| match input {
+            Input::LinkBytes { link, bytes } if last.replace(*link) == Some(*link) => self.of_bytes(bytes.len()),
             Input::LinkBytes { bytes, .. } => self.of_message(bytes.len()),
-            _ => self.input_ns,
-        }
+            _ => {
+                last = None;
+                self.input_ns
+            }
+        };
+        inputs.into_iter().map(of_input).sum()
+    }
+
+    /// The cost of new memory of `bytes` for the process that touches it first.
+    pub fn of_touch(&self, bytes: usize) -> u64 {
+        bytes as u64 * self.shared.touch_kib_ns / 1024
     }
 
     /// The cost of a frame or message of `bytes` for the process that receives it.
@@ -89,7 +106,7 @@ impl Costs {
         self.frame_ns + self.of_bytes(bytes)
     }
 
-    fn of_bytes(&self, bytes: usize) -> u64 {
+    pub fn of_bytes(&self, bytes: usize) -> u64 {
         bytes as u64 * self.kib_ns / 1024
     }
 }
@@ -154,10 +171,11 @@ mod tests {
     use crate::report::RunReport;
     use crate::spec::Timing;
     use crate::workload::{Dialect, Script};
+    use wireup_proto::io::LinkId;
 
     fn costs(hosts: u32, cores: u32) -> Costs {
         Costs {
-            shared: Shared { hosts, cold_ns: 0 },
+            shared: Shared { hosts, ..Shared::default() },
             cores,
             call_ns: 200_000,
             shell_ns: 1_000_000,
@@ -189,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_agents_turn_costs_more_after_turns_of_others() {
-        let shared = Shared { hosts: 100, cold_ns: 3 };
+        let shared = Shared { hosts: 100, cold_ns: 3, ..Shared::default() };
         let mut machines = Machines::new(&world(Some(Costs { shared, ..costs(1, 1) }))).expect("there are costs");
         let turns = [0, 0, 1, 2, 0, 1].map(|host| machines.begins_turn(host));
         assert_eq!(turns, [0, 0, 6, 9, 6, 6]);
@@ -197,6 +215,28 @@ mod tests {
             machines.begins_turn(3);
         }
         assert_eq!(machines.begins_turn(2), 3 * TURNS_MAX);
+    }
+
+    #[test]
+    fn bytes_of_a_link_in_a_row_are_one_input() {
+        let costs = Costs { kib_ns: 1024, ..costs(1, 1) };
+        let of = |link, len| Input::LinkBytes { link: LinkId(link), bytes: vec![0; len].into() };
+        let inputs = [of(1, 16), of(1, 100), of(2, 16), Input::Tick, of(2, 5)];
+        assert_eq!(costs.of_inputs(&inputs), 4 * costs.input_ns + 137);
+    }
+
+    /// The root copies the pairs of 96 ranks before it sends them on; each other agent copies them, and indexes them at
+    /// the first get.
+    #[test]
+    fn pairs_take_new_memory_when_they_are_committed_and_indexed() {
+        let elapsed = |touch_kib_ns| {
+            let costs = Costs { shared: Shared { touch_kib_ns, ..Shared::default() }, ..costs(1, 8) };
+            crate::run(world(Some(costs))).expect_good().elapsed_ns
+        };
+        let (touch_kib_ns, pairs_bytes) = (100_000_000, 96 * (3 + "card-0-00".len() as u64 + 18));
+        let more_ns = elapsed(touch_kib_ns) - elapsed(0);
+        let copies = more_ns as f64 / (touch_kib_ns * pairs_bytes / 1024) as f64;
+        assert!((3.0..3.5).contains(&copies), "{copies}");
     }
 
     #[test]

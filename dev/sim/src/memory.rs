@@ -72,6 +72,11 @@ impl JobMemory {
         is_arena
     }
 
+    /// Length of the array in a slot (bytes); 0 if nothing was written there.
+    pub fn slot_len(&self, share: ShareId, slot: u32) -> usize {
+        self.pieces.get(&share).and_then(|arena| arena.slot(slot)).map_or(0, |array| array.len())
+    }
+
     /// Writes an array into a slot; an error if there is no such arena.
     pub fn write(&mut self, share: ShareId, slot: u32, bytes: Bytes) -> Result<(), String> {
         let Some(Shared::Arena(slots)) = self.pieces.get(&share) else {

@@ -96,6 +96,12 @@ pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
     is_cut.then(|| bytes.split_to(cx.rng.between(1, bytes.len() as u64 - 1) as usize))
 }
 
+/// The time at which a rank has read an answer that its agent has sent at `sent`.
+pub fn read_at(proc: &Proc, cx: &mut Cx, sent: Instant) -> Instant {
+    let slept = proc.progress.is_in_collective();
+    cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 })
+}
+
 impl Proc {
     /// The agent reads from the socket; `None`: there is nothing to report to the agent.
     pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
@@ -139,8 +145,7 @@ impl Jobs {
             return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
-        let slept = proc.progress.is_in_collective();
-        let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
+        let read = read_at(proc, cx, sent);
         if proc.is_own()
             && let Some(piece) = cut(cx, &mut bytes)
         {

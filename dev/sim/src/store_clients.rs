@@ -5,7 +5,7 @@ use crate::clock::Fifo;
 use crate::cx::Cx;
 use crate::jobs::{Job, Jobs, Node};
 use crate::ranks::{Doing, Proc};
-use crate::sockets::cut;
+use crate::sockets::{cut, read_at};
 use crate::workload::{self, Step};
 use bytes::Bytes;
 use wireup_proto::Instant;
@@ -144,8 +144,7 @@ pub fn on_store_act(
     let StoreAct::Write(bytes) = act else { return Err(format!("does {act:?} with a client that does no wrong")) };
     let id = jobs.nodes[node as usize].ranks[client as usize];
     let proc = &mut jobs.procs[id as usize];
-    let (slept, is_running) = (proc.progress.is_in_collective(), proc.is_running());
-    let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
+    let (read, is_running) = (read_at(proc, cx, sent), proc.is_running());
     let delay_ns = read - cx.clock.now() + cx.draw(cx.spec.timing.client);
     if let Some(link) = proc.socket.store.as_mut().filter(|_| is_running) {
         link.from_agent.push(&mut cx.clock, delay_ns, bytes, Event::StoreReply(id));

@@ -3,7 +3,8 @@
 //! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
 //! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times of every
 //! second job are as close as possible to the measured ones. The other jobs show how well these costs predict times
-//! that were not fitted. The median time of each job is used, as `wireup simulate compare` does.
+//! that were not fitted. The median time of each job is used, as `wireup simulate compare` does. What memory costs that
+//! is touched for the first time is measured alone.
 
 use crate::machine::Machine;
 use crate::plan::Start;
@@ -12,6 +13,7 @@ use crate::timed::{Case, Timed, as_this_machine, median};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wireup_node::progress::Progress;
+use wireup_sim::costs::Shared;
 
 /// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
@@ -32,6 +34,20 @@ struct Measured {
 struct Group {
     keys: &'static [&'static str],
     by: &'static str,
+}
+
+/// Memory that is touched to measure what the first touch costs (bytes). Chosen: more than this process or the kernel
+/// keeps at hand, so that it is as new as that of a job's processes.
+const TOUCHED_BYTES: usize = 256 << 20;
+const PAGE_BYTES: usize = 4 << 10;
+
+/// Time to touch a KiB of memory for the first time (ns).
+fn touch_kib_ns() -> u64 {
+    let mut memory = vec![0_u8; TOUCHED_BYTES];
+    let begin = Instant::now();
+    memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+    begin.elapsed().as_nanos() as u64 / (TOUCHED_BYTES >> 10) as u64
 }
 
 /// From this number of nodes on, an agent that gets its turn no longer finds its memory in the processor's caches.
@@ -100,15 +116,20 @@ fn fit_groups(
     measured: &[Measured],
     goes_on: &mut impl FnMut(f64) -> bool,
 ) -> Machine {
-    let mut best = (misfit(&machine, measured), machine);
+    // Each try scales the machine anew: costs of a group that were scaled down to nothing keep their ratio.
+    let scaled = |factors: &[f64]| {
+        let both = groups.iter().zip(factors);
+        both.fold(machine.clone(), |machine, (group, factor)| group.scaled(&machine, *factor))
+    };
+    let mut best = (misfit(&machine, measured), vec![1.0; groups.len()]);
     let mut step = STEPS[0];
     while step >= STEPS[1] {
         loop {
-            let improved = moves(groups.len(), step).take_while(|_| goes_on(best.0)).find_map(|scaled| {
-                let scale = |machine: Machine, (group, factor): (usize, f64)| groups[group].scaled(&machine, factor);
-                let tried = scaled.into_iter().fold(best.1.clone(), scale);
-                let misfit = misfit(&tried, measured);
-                (misfit < best.0).then_some((misfit, tried))
+            let improved = moves(groups.len(), step).take_while(|_| goes_on(best.0)).find_map(|changes| {
+                let mut factors = best.1.clone();
+                changes.into_iter().for_each(|(group, factor)| factors[group] *= factor);
+                let misfit = misfit(&scaled(&factors), measured);
+                (misfit < best.0).then_some((misfit, factors))
             });
             match improved {
                 Some(better) => best = better,
@@ -117,7 +138,7 @@ fn fit_groups(
         }
         step = step.sqrt();
     }
-    best.1
+    scaled(&best.1)
 }
 
 /// The changes that the fit tries: one or two groups, by their index, each with a factor. Changes of one group come
@@ -136,12 +157,13 @@ fn moves(groups: usize, step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
 /// A run of wireup fails.
 pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Problem> {
     let cases = cases();
-    let mut times = vec![Vec::new(); cases.len()];
+    let (mut times, mut touches) = (vec![Vec::new(); cases.len()], Vec::new());
     let begin = Instant::now();
     let mut line = Progress::new();
     let mut done = 0;
     while done < rounds && (done == 0 || begin.elapsed() < MEASURING) {
         done += 1;
+        touches.push(touch_kib_ns());
         for (case, times) in cases.iter().zip(&mut times) {
             line.show(|| format!("round {done} of at most {rounds}, {} s", begin.elapsed().as_secs()));
             times.push(case.measure(wireup, None)?);
@@ -152,6 +174,8 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
     let begin = Instant::now();
+    touches.sort_unstable();
+    let base = Machine { shared: Shared { touch_kib_ns: touches[touches.len() / 2], ..base.shared }, ..base };
     let machine = fit(as_this_machine(base), &fitted, |misfit| {
         line.show(|| {
             let error = ((misfit / fitted.len() as f64).sqrt().exp() - 1.0) * 100.0;
@@ -181,6 +205,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
         |constant: &str| match (constant, GROUPS.iter().chain(&COLD).find(|group| group.keys.contains(&constant))) {
             ("shared.hosts", _) => "all nodes are this machine".to_owned(),
             ("costs.cores", _) => "processors of this machine".to_owned(),
+            ("shared.touch_kib_ns", _) => format!("measured: {} MiB of new memory", TOUCHED_BYTES >> 20),
             (_, Some(group)) => format!("fitted to {}", group.by),
             (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
         };
@@ -215,7 +240,6 @@ fn number(value: &toml::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_sim::costs::Shared;
 
     /// Uses the times of a machine with other costs: the fit finds costs that also predict times that were not fitted.
     #[test]

@@ -107,18 +107,20 @@ impl Case {
         let world = match timed {
             Timed::Job => world,
             Timed::Fence(value_bytes) | Timed::Gets(value_bytes) => world.job(|job| {
-                let pair = 0;
-                let put = Step::Put { pair, value_bytes };
-                let get = |whose| Step::Get { pair, value_bytes, whose };
+                let put = |pair| Step::Put { pair, value_bytes };
+                let get = |pair, whose| Step::Get { pair, value_bytes, whose };
                 let [begin, end] = [Point::Exchanged, Point::Ready].map(Step::Reach);
                 let steps = if let Timed::Fence(_) = timed {
-                    [Step::Init, put, begin, Step::Fence, end, get(Whose::Neighbours)]
+                    // The fence of the second of three rounds: ranks enter it as the first one lets them go, and those
+                    // that leave it first go on while others still wait.
+                    let round = |pair| [put(pair), Step::Fence, get(pair, Whose::Neighbours)];
+                    let second = [put(1), begin, Step::Fence, end, get(1, Whose::Neighbours)];
+                    [&round(0)[..], &second, &round(2)].concat()
                 } else {
-                    [Step::Init, put, Step::Fence, begin, get(Whose::All), end]
+                    vec![put(0), Step::Fence, begin, get(0, Whose::All), end]
                 };
-                let script =
-                    Script::new(Dialect::Pmi1, &[&steps[..], &[Step::Finalize, Step::Exit { code: 0 }]].concat());
-                job.apps = vec![(plan.ranks, Rc::new(script))];
+                let steps = [&[Step::Init], &steps[..], &[Step::Finalize, Step::Exit { code: 0 }]].concat();
+                job.apps = vec![(plan.ranks, Rc::new(Script::new(Dialect::Pmi1, &steps)))];
             }),
         };
         let report: RunReport = run(world);

@@ -61,7 +61,18 @@ pub struct Kvs {
     pub merged: Vec<ShareId>,
     /// The number of fences that have returned pairs.
     pub version: u32,
+    /// The memory that fences' pairs have taken so far.
+    pub memory: PairMemory,
     bytes_max: usize,
+}
+
+/// The memory that pairs of fences and their indexes take on this node, for the simulator's costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PairMemory {
+    /// Bytes that were written so far: pairs are copied when they are committed, indexed, and merged.
+    pub written_bytes: u64,
+    /// Most bytes that were in use at once.
+    pub peak_bytes: u64,
 }
 
 impl Default for Kvs {
@@ -75,6 +86,7 @@ impl Default for Kvs {
             segments: Vec::new(),
             merged: Vec::new(),
             version: 0,
+            memory: PairMemory::default(),
             bytes_max: KVS_BYTES_MAX,
         }
     }
@@ -174,15 +186,25 @@ impl Kvs {
         } else if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
             self.index()?;
         }
-        if len < COPIED_BYTES_MAX || len < parts.len() * COPIED_PART_BYTES_MAX {
+        self.collected_bytes += len;
+        let is_copied = len < COPIED_BYTES_MAX || len < parts.len() * COPIED_PART_BYTES_MAX;
+        if is_copied {
             // A slice of a large read would keep the whole read in memory.
             self.collected.push(parts.concat().into());
         } else {
             self.collected.append(&mut parts);
         }
-        self.collected_bytes += len;
+        self.count_memory(if is_copied { len } else { 0 }, 0);
         self.version += 1;
         Ok(())
+    }
+
+    /// Counts bytes that were written. `more_bytes`: bytes in use now besides the collected pairs and the segments.
+    fn count_memory(&mut self, written_bytes: usize, more_bytes: usize) {
+        let segments_bytes: usize = self.segments.iter().map(|segment| segment.bytes.len()).sum();
+        let used_bytes = self.collected_bytes + segments_bytes + more_bytes;
+        self.memory.written_bytes += written_bytes as u64;
+        self.memory.peak_bytes = self.memory.peak_bytes.max(used_bytes as u64);
     }
 
     fn indexed_bytes(&self) -> usize {
@@ -242,14 +264,19 @@ impl Kvs {
         let kept = self.segments.len() - self.small_before(layout.blob_len());
         let merged = &self.segments[kept..];
         let mut bytes = vec![0; layout.total_len()];
+        let (newest, mut built_bytes) = (bytes.as_ptr(), bytes.len());
         let keys = layout.build_packed(&mut bytes, blobs());
         let (layout, bytes) = if merged.is_empty() && self.collected.len() == 1 {
             (layout, bytes)
         } else {
             // The merge drops the pairs that were overwritten.
             let older: Vec<Segment<'_>> = merged.iter().map(Indexed::read).collect();
-            segment::merge(&older, (layout, bytes, keys)).map_err(|error| error.to_string())?
+            let (layout, bytes) = segment::merge(&older, (layout, bytes, keys)).map_err(|error| error.to_string())?;
+            // Without older pairs that are still valid the newest segment is the result.
+            built_bytes += if bytes.as_ptr() == newest { 0 } else { bytes.len() };
+            (layout, bytes)
         };
+        self.count_memory(built_bytes, built_bytes);
         self.merged.extend(self.segments.drain(kept..).filter_map(|segment| segment.share));
         let (end, blob_len) = (self.version, layout.blob_len());
         self.segments.push(Indexed { end, blob_len, bytes: bytes.into(), share: None });

@@ -70,6 +70,24 @@ fn fence(kvs: &mut Kvs) {
     kvs.commit(vec![blob]).unwrap();
 }
 
+#[test]
+fn the_memory_of_pairs_is_counted() {
+    let mut kvs = Kvs::default();
+    let mut exchange = || {
+        kvs.put(b"key", &[b'x'; 100]);
+        fence(&mut kvs);
+        let committed = kvs.memory;
+        assert!(kvs.get(b"key").unwrap().is_some());
+        let segment_bytes = kvs.segments[0].bytes.len() as u64;
+        ([committed, kvs.memory].map(|memory| (memory.written_bytes, memory.peak_bytes)), segment_bytes)
+    };
+    let ([committed, indexed], segment) = exchange();
+    assert_eq!((committed, indexed), ((106, 106), (106 + segment, 106 + segment)));
+    // The new segment replaces the old one, which exists until then.
+    let ([committed, indexed], _) = exchange();
+    assert_eq!((committed, indexed), ((212 + segment, 106 + segment), (212 + 2 * segment, 106 + 2 * segment)));
+}
+
 proptest! {
     #[test]
     fn agent_and_client_answer_like_a_map(steps in steps()) {
