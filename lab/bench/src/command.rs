@@ -14,7 +14,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 
 use crate::leftovers::{self, Interrupt};
 use crate::programs::sessions_beside;
-use crate::progress;
 use crate::samples::{Measures, seconds};
 
 /// Interval at which a wait checks for an interrupt (chosen); the end of the command is noticed at once.
@@ -169,7 +168,6 @@ impl Drop for Running {
 /// The user has interrupted.
 pub fn await_ready(descriptor: &impl AsFd, until: Instant, interrupt: &Interrupt) -> Result<bool, Failure> {
     loop {
-        progress::renew();
         if interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
@@ -271,7 +269,6 @@ pub fn stream(
         if running.is_empty() {
             break Ok(());
         }
-        progress::renew();
         let mut polls: Vec<PollFd> = running.iter().map(|(_, pidfd, _)| PollFd::new(pidfd, PollFlags::IN)).collect();
         let _ = await_any(&mut polls, Instant::now() + GLANCE);
         running.retain_mut(|(child, _, since)| match child.try_wait() {

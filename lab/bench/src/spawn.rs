@@ -267,9 +267,7 @@ impl Seen {
             let measures = call.into_iter().chain(memory.map(|memory| bytes("memory", memory as f64))).collect();
             bench.add(case, contestant, part as i64, Ok(measures));
         }
-        if let Err(failure) = ended
-            && failure != Failure::Interrupted
-        {
+        if let Err(failure) = ended {
             bench.add(case, contestant, PARTS as i64, Err(failure));
         }
     }

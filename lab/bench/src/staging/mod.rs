@@ -115,17 +115,14 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         if let Some((_, session)) = sessions.iter().find(|(other, _)| other == contestant) {
             return session.stage(tree, &mut hosts);
         }
-        let relayed = relay(contestant, tree, bench, &mut hosts);
-        let ended = (0..hosts.all.len()).try_for_each(|index| ask(&mut hosts, index, "end").map(drop));
-        let measures = relayed?;
-        ended.map(|()| measures)
+        relay(contestant, tree, bench, &mut hosts)
     });
     // The sessions end before the hosts' folders are removed.
     drop(sessions);
     Ok(())
 }
 
-/// Sends the tree's bytes once to all hosts through relays; the caller ends the relays.
+/// Sends the tree's bytes once to all hosts through relays.
 fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
     let (secret, count) = (hex::encode(random::bytes::<16>()?), hosts.all.len());
     let mut addresses = vec![String::new(); count];
