@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use wireup_os::process::{kill, tree};
 
-use crate::leftovers::{self, Interrupt};
+use crate::leftovers::Interrupt;
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, seconds};
 
@@ -209,8 +210,8 @@ pub fn end(child: &mut Child) {
     }
     if is_running(child) {
         // Listed before the kill: children of a killed process get another parent and would no longer be found.
-        for pid in leftovers::descendants_of(pid) {
-            let _ = kill_process(pid, Signal::KILL);
+        for one in tree(child.id()) {
+            let _ = kill(one.pid, Signal::KILL.as_raw());
         }
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = child.wait();
