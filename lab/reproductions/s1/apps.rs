@@ -65,9 +65,14 @@ const NUMBERS: usize = 6;
 /// What the ranks of a job run.
 #[derive(Clone, Copy, Debug)]
 enum App {
-    Kernel { kernel: &'static str, scheme: &'static str },
+    Kernel {
+        kernel: &'static str,
+        scheme: &'static str,
+    },
     /// An MPI program, with this kind of fence.
-    Mpi { fence: &'static str },
+    Mpi {
+        fence: &'static str,
+    },
 }
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {

@@ -214,9 +214,8 @@ impl Table {
                     let rank = u32::from_le_bytes(*cut::<4>(&mut block)?) as usize;
                     let value = pop(&mut block)?;
                     let row = array.get_mut(rank * ROW..(rank + 1) * ROW).ok_or_else(|| wrong("an unknown rank"))?;
-                    let (used, rest) = row.split_at_mut_checked(value.len()).ok_or_else(|| wrong("too long a value"))?;
-                    used.copy_from_slice(value);
-                    rest.fill(0);
+                    row.fill(0);
+                    row.get_mut(..value.len()).ok_or_else(|| wrong("too long a value"))?.copy_from_slice(value);
                 }
             }
         }

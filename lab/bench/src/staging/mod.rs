@@ -91,8 +91,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if bench.lists(&turns) {
         return Ok(());
     }
-    let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
-    print(&format!("wireup: {}\n", wireup.display()));
+    print(&format!("wireup: {}\n", bench.wireup()?.display()));
     let name = format!("wireup-bench-{}", hex::encode(random::bytes::<16>()?));
     let mut hosts = Remotes::start(bench, &format!("{} {name}", host::WORD))?;
     let stores = Path::new(host::MEMORY).join(name);
@@ -106,7 +105,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     trees.iter().for_each(|tree| print(&format!("{}: {} files, {} bytes\n", tree.kind, tree.files, tree.bytes)));
     let mut sessions = Vec::new();
     for contestant in SESSIONS {
-        sessions.push((contestant, Session::begin(contestant, &wireup, &shell, &stores, bench, &mut hosts)?));
+        sessions.push((contestant, Session::begin(contestant, &stores, bench, &mut hosts)?));
     }
     let hosts = RefCell::new(hosts);
     bench.turns(&turns, |(kind, contestant), _| {
