@@ -89,7 +89,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         for part in parts(line, PARTS)? {
             if part == "kernels" {
                 let of_kernel = |kernel: &&'static str| {
-                    let apps = schemes.iter().map(|&scheme| (scheme, App::Kernel { kernel: *kernel, scheme }));
+                    let apps = schemes.iter().map(|&scheme| (scheme, App::Kernel { kernel, scheme }));
                     (json!({ "kernel": kernel }), apps.collect())
                 };
                 let trial = App::Kernel { kernel: "cg", scheme: FENCE };
