@@ -14,15 +14,12 @@
 // Two ranks. Rank 0 computes outside the library with a process on every core, until rank 1 is connected to it or for
 // SPIN_MS; rank 1 sends it the first message of the two meanwhile, and writes into RESULT how many nanoseconds later
 // the connection was proved. `thread`: rank 0 has the thread of the library. TRANSPORT: its number.
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "libraries.h"
-#include "stamps.h"
+#include "loopback.h"
 
 enum { SPIN_MS = 300, CORES_MAX = 1024 };
 
@@ -65,26 +62,22 @@ static void there_and_back(int in, int out) {
 }
 
 static void pairs(void) {
-    int spawned, appnum, len, link, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t room = sizeof at;
+    int spawned, appnum, len, link;
+    in_port_t port;
     char key[32], value[32];
     must(lib.PMI2_Init(&spawned, &size, &rank, &appnum), "PMI2_Init");
-    if (fd < 0 || bind(fd, (void *)&at, room) || listen(fd, 128) || getsockname(fd, (void *)&at, &room)) fail("cannot listen", errno);
+    int listening = tcp_listen(&port);
     snprintf(key, sizeof key, "at%d", rank);
-    snprintf(value, sizeof value, "%d", ntohs(at.sin_port));
+    snprintf(value, sizeof value, "%d", port);
     must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
     must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence");
     if (rank == 0) {
         snprintf(key, sizeof key, "at%d", size - 1);
         must(lib.PMI2_KVS_Get(NULL, PMI2_ID_NULL, key, value, sizeof value, &len), "PMI2_KVS_Get");
-        at.sin_port = htons(atoi(value));
-        link = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(link, (void *)&at, sizeof at) || setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one))
-            fail("cannot connect", errno);
+        link = tcp_connect(atoi(value));
         there_and_back(link, link);
     } else if (rank == size - 1) {
-        if ((link = accept(fd, NULL, NULL)) < 0) fail("cannot accept", errno);
+        link = tcp_accept(listening);
         there_and_back(link, link);
     }
 }

@@ -5,14 +5,12 @@
 // searches for addresses, messages. Every result is checked. In its slot it leaves what it has sent in the step, and
 // what it holds. READY, GO and the end are as in startup.c.
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdbool.h>
-#include <sys/socket.h>
 
 #include "board.h"
 #include "libraries.h"
+#include "loopback.h"
 
 // The numbers are those in `src/startup/scheme.rs`.
 enum operation {
@@ -85,15 +83,10 @@ static void talk_to(uint32_t shift) {
     well(wu.wu_wait(sent, -1), "wu_wait");
 }
 
-static int compare(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void talk(void) {
-    uint32_t shifts[32], count = log_size();
+    uint64_t shifts[32], count = log_size();
     for (uint32_t i = 0; i < count; i++) shifts[i] = spread(i);
-    qsort(shifts, count, sizeof *shifts, compare);
+    qsort(shifts, count, sizeof *shifts, by_number);
     for (uint32_t i = 0; i < count; i++)
         if (shifts[i] != 0 && (i == 0 || shifts[i] != shifts[i - 1])) talk_to(shifts[i]);
     stay();
@@ -103,21 +96,12 @@ static void talk(void) {
 static int bare = -1;
 
 static void bare_open(void) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    int one = 1, listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (listening < 0 || bind(listening, (void *)&at, len) || listen(listening, 1) || getsockname(listening, (void *)&at, &len))
-        fail("cannot listen", errno);
+    in_port_t port;
+    int listening = tcp_listen(&port);
     // The ranks are connected then: rank 0 does not wait for the broadcast to arrive.
     well(wu.wu_barrier(world, NULL), "wu_barrier");
-    well(wu.wu_bcast(world, &at.sin_port, sizeof at.sin_port, 0, NULL), "wu_bcast");
-    if (rank == 0) {
-        bare = accept(listening, NULL, NULL);
-    } else {
-        bare = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (bare >= 0 && connect(bare, (void *)&at, sizeof at)) fail("cannot connect", errno);
-    }
-    if (bare < 0 || setsockopt(bare, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one)) fail("no connection", errno);
+    well(wu.wu_bcast(world, &port, sizeof port, 0, NULL), "wu_bcast");
+    bare = rank == 0 ? tcp_accept(listening) : tcp_connect(port);
     close(listening);
 }
 

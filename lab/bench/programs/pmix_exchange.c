@@ -115,11 +115,6 @@ static void check_delivery(uint32_t rank, const char *expected) {
                me.rank, by_fence ? by_fence : "the value", by_get ? by_get : "the value");
 }
 
-static int by_value(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int allgathers(char *steps, uint32_t size) {
     uint32_t far = (me.rank + size / 2) % size;
     char *text = NULL;
@@ -136,7 +131,7 @@ static int allgathers(char *steps, uint32_t size) {
             fence(true);
             if (i >= before) total += taken[i - before] = now_ns() - begin;
         }
-        qsort(taken, times, sizeof *taken, by_value);
+        qsort(taken, times, sizeof *taken, by_number);
         if (me.rank == 0)
             printf("measured %u %u %llu %llu %llu\n", bytes, times, (ull)total, (ull)taken[times / 2], (ull)taken[0]);
         free(taken);

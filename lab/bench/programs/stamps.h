@@ -62,3 +62,9 @@ static inline uint64_t noted(const char *name) {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : 0;
 }
+
+// Compares numbers for qsort.
+static inline int by_number(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}

@@ -241,7 +241,11 @@ impl Bench {
         Ok((measures, String::from_utf8_lossy(&text).into_owned()))
     }
 
+    /// Records the values of one run, or why it has none; but not that the user has interrupted it.
     pub fn add(&self, case: &Json, contestant: &str, round: i64, outcome: Result<Measures, Failure>) {
+        if outcome == Err(Failure::Interrupted) {
+            return;
+        }
         self.samples.borrow_mut().add(case, contestant, round, outcome);
     }
 
@@ -270,12 +274,12 @@ impl Bench {
     /// Shows a case, number `number` of `count`, while it is measured. Turns of this case show their rounds after it.
     pub fn show_case(&self, case: &str, number: usize, count: usize) {
         let case = of_cases(case, number, count);
-        progress::show(case.clone());
+        progress::show(&case);
         self.case.replace(Some(case));
     }
 
-    pub fn show_round(&self, case: &str, round: i64, rounds: u32) {
-        progress::show(of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
+    fn show_round(&self, case: &str, round: i64, rounds: u32) {
+        progress::show(&of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
     }
 
     /// If turns are only to be listed (a dry run), prints them and returns true.
@@ -288,10 +292,27 @@ impl Bench {
         self.is_dry
     }
 
+    /// Runs the turns, and records their values. `run` receives the subject of the turn, and whether the round is the
+    /// warm-up round.
+    pub fn turns<T>(&self, turns: &[Turn<T>], mut run: impl FnMut(&T, bool) -> Result<Measures, Failure>) {
+        self.each_turn(turns, |turn, round| {
+            let mut outcome = run(&turn.what, round == WARM_UP);
+            let left_behind = leftovers::settle(&self.kept.borrow());
+            if let Ok(measures) = &mut outcome
+                && left_behind > 0
+            {
+                measures.push(count("left-behind", left_behind as f64));
+            }
+            let has_failed = outcome.is_err();
+            self.add(&turn.case, &turn.contestant, round, outcome);
+            has_failed
+        });
+    }
+
     /// Interleaved rounds: A B C, C B A, and so on, so that disturbances of the machine affect all contestants alike. A
     /// warm-up round comes first. A contestant that fails in two rounds in a row is not run again. Stops when
-    /// interrupted. `run` receives the subject of the turn, and whether the round is the warm-up round.
-    pub fn turns<T>(&self, turns: &[Turn<T>], mut run: impl FnMut(&T, bool) -> Result<Measures, Failure>) {
+    /// interrupted. `run` receives a turn and the number of its round, and returns whether it has failed.
+    pub fn each_turn<T>(&self, turns: &[Turn<T>], mut run: impl FnMut(&Turn<T>, i64) -> bool) {
         if self.lists(turns) {
             return;
         }
@@ -316,18 +337,7 @@ impl Bench {
                     continue;
                 }
                 self.show_round(&names[at], round, turn.rounds);
-                let mut outcome = run(&turn.what, round == WARM_UP);
-                let left_behind = leftovers::settle(&self.kept.borrow());
-                if let Ok(measures) = &mut outcome
-                    && left_behind > 0
-                {
-                    measures.push(count("left-behind", left_behind as f64));
-                }
-                if outcome == Err(Failure::Interrupted) {
-                    return;
-                }
-                failures[at] = if outcome.is_err() { failures[at] + 1 } else { 0 };
-                self.add(&turn.case, &turn.contestant, round, outcome);
+                failures[at] = if run(turn, round) { failures[at] + 1 } else { 0 };
             }
         }
     }
@@ -344,13 +354,10 @@ impl Bench {
             return;
         }
         if let Some(turn) = turns.first() {
-            progress::show(describe(&turn.case));
+            progress::show(&describe(&turn.case));
         }
-        match run() {
-            Err(Failure::Interrupted) | Ok(()) => {}
-            Err(failure) => {
-                turns.iter().for_each(|turn| self.add(&turn.case, &turn.contestant, WARM_UP, Err(failure.clone())));
-            }
+        if let Err(failure) = run() {
+            turns.iter().for_each(|turn| self.add(&turn.case, &turn.contestant, WARM_UP, Err(failure.clone())));
         }
         self.print_samples();
     }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use wireup_os::process::{kill, tree};
 
-use crate::leftovers::{self, Interrupt};
+use crate::leftovers::Interrupt;
 use crate::programs::sessions_beside;
-use crate::progress;
 use crate::samples::{Measures, seconds};
 
 /// Interval at which a wait checks for an interrupt (chosen); the end of the command is noticed at once.
@@ -169,7 +169,6 @@ impl Drop for Running {
 /// The user has interrupted.
 pub fn await_ready(descriptor: &impl AsFd, until: Instant, interrupt: &Interrupt) -> Result<bool, Failure> {
     loop {
-        progress::renew();
         if interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
@@ -211,8 +210,8 @@ pub fn end(child: &mut Child) {
     }
     if is_running(child) {
         // Listed before the kill: children of a killed process get another parent and would no longer be found.
-        for pid in leftovers::descendants_of(pid) {
-            let _ = kill_process(pid, Signal::KILL);
+        for one in tree(child.id()) {
+            let _ = kill(one.pid, Signal::KILL.as_raw());
         }
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = child.wait();
@@ -271,7 +270,6 @@ pub fn stream(
         if running.is_empty() {
             break Ok(());
         }
-        progress::renew();
         let mut polls: Vec<PollFd> = running.iter().map(|(_, pidfd, _)| PollFd::new(pidfd, PollFlags::IN)).collect();
         let _ = await_any(&mut polls, Instant::now() + GLANCE);
         running.retain_mut(|(child, _, since)| match child.try_wait() {

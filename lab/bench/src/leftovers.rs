@@ -56,11 +56,6 @@ pub fn settle(kept: &[Pid]) -> usize {
     }
 }
 
-/// All descendants of the process `root`, parents before children.
-pub fn descendants_of(root: Pid) -> Vec<Pid> {
-    children_of(root).into_iter().flat_map(|child| [vec![child], descendants_of(child)].concat()).collect()
-}
-
 /// The child processes of a process; none if it has exited.
 pub fn children_of(parent: Pid) -> Vec<Pid> {
     let tasks = process(parent).and_then(|parent| parent.tasks());

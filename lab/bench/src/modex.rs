@@ -70,11 +70,13 @@ enum Client {
 }
 
 const COLLECT: Client = Client::Exchange("collect", "");
-/// Contestants that measure a fence with data, each with arguments of `wireup run`.
-const FENCES: [(&str, &str); 3] = [
-    ("early wireup", "--modex=full --exchange=log --early-wireup=yes"),
-    ("links when needed", "--modex=full --exchange=log --early-wireup=no"),
-    ("through the tree", "--modex=full --exchange=tree"),
+/// The parts with several numbers of nodes: a part and its contestants, each with arguments of `wireup run`.
+const BY_NODES: [(&str, &str, Client, &str); 5] = [
+    ("fence", "early wireup", COLLECT, "--modex=full --exchange=log --early-wireup=yes"),
+    ("fence", "links when needed", COLLECT, "--modex=full --exchange=log --early-wireup=no"),
+    ("fence", "through the tree", COLLECT, "--modex=full --exchange=tree"),
+    ("direct", "at rest", Client::Exchange("direct", ""), "--modex=direct"),
+    ("direct", "all cores busy", Client::Exchange("direct", "spin"), "--modex=direct"),
 ];
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
@@ -114,14 +116,9 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
                     peers.iter().for_each(|(name, command)| add(part, name, (nodes, ppn), Client::Peer, command));
                 }
             }
-            "fence" => nodes.iter().for_each(|&nodes| {
-                for (name, arguments) in FENCES {
-                    add(part, name, (nodes, ppn), COLLECT, arguments);
-                }
-            }),
             _ => nodes.iter().for_each(|&nodes| {
-                for (name, spin) in [("at rest", ""), ("all cores busy", "spin")] {
-                    add(part, name, (nodes, ppn), Client::Exchange("direct", spin), "--modex=direct");
+                for (_, name, client, arguments) in BY_NODES.into_iter().filter(|one| one.0 == part) {
+                    add(part, name, (nodes, ppn), client, arguments);
                 }
             }),
         }

@@ -1,41 +1,33 @@
 //! Shows the current work of a benchmark, for a person at a terminal: `fence, 4 of 12 cases, round 2 of 5`.
-//!
-//! The line belongs to the thread that measures. A benchmark may do one thing for minutes, so each of its waits renews
-//! the line.
-
-use std::cell::RefCell;
-
-use wireup_node::progress::Progress as Line;
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::samples::WARM_UP;
 
-thread_local! {
-    /// The line, and its new text, if the line on the terminal does not show it yet.
-    static SHOWN: RefCell<(Line, Option<String>)> = RefCell::default();
+const ERASE: &str = "\r\x1b[K";
+/// Longest line (characters): most terminals have 80 columns, and a line that is broken cannot be erased.
+const LINE_MAX: usize = 79;
+
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+
+/// Shows the text in place of the last one, until `hide`.
+pub fn show(text: &str) {
+    IS_SHOWN.store(true, Ordering::Relaxed);
+    write(&format!("{ERASE}{}", format!("wireup: {text}").chars().take(LINE_MAX).collect::<String>()));
 }
 
-pub fn show(text: String) {
-    SHOWN.with_borrow_mut(|shown| shown.1 = Some(text));
-    renew();
-}
-
-/// Writes the new text, as soon as it is due.
-pub fn renew() {
-    SHOWN.with_borrow_mut(|(line, text)| {
-        if line.until_due().is_zero()
-            && let Some(text) = text.take()
-        {
-            line.show(|| text);
-        }
-    });
-}
-
-/// Erases the line, so that other text can be printed; the next text shows it again.
+/// Erases the line, so that other text can be printed.
 pub fn hide() {
-    SHOWN.with_borrow_mut(|(line, text)| {
-        *text = None;
-        line.end();
-    });
+    if IS_SHOWN.swap(false, Ordering::Relaxed) {
+        write(ERASE);
+    }
+}
+
+/// Writes to standard error, if it is a terminal that can erase a line. Errors are ignored: the line is a convenience.
+fn write(text: &str) {
+    if stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb") {
+        let _ = stderr().write_all(text.as_bytes());
+    }
 }
 
 /// The text for a case, with its number among all cases: `fence, 4 of 12 cases`.

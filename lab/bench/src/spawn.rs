@@ -23,6 +23,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 use serde_json::{Value as Json, json};
 use wireup_flags::{Command, Flag, Section, Value};
+use wireup_os::process::tree;
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
@@ -248,7 +249,7 @@ impl Seen {
                 running.finish()?;
                 break;
             }
-            self.readings.extend(memory_below(running.pid, &ranks).map(|bytes| (self.calls.len(), bytes)));
+            self.readings.extend(memory_below(running.child.id(), &ranks).map(|bytes| (self.calls.len(), bytes)));
         }
         match self.calls.len() == job.calls as usize {
             true => Ok(()),
@@ -267,9 +268,7 @@ impl Seen {
             let measures = call.into_iter().chain(memory.map(|memory| bytes("memory", memory as f64))).collect();
             bench.add(case, contestant, part as i64, Ok(measures));
         }
-        if let Err(failure) = ended
-            && failure != Failure::Interrupted
-        {
+        if let Err(failure) = ended {
             bench.add(case, contestant, PARTS as i64, Err(failure));
         }
     }
@@ -277,9 +276,9 @@ impl Seen {
 
 /// The memory of the launcher's processes, which are those that run neither the MPI program nor a program that starts
 /// it; `None` if one of them has ended in the meantime.
-fn memory_below(launcher: Pid, ranks: &[PathBuf]) -> Option<u64> {
+fn memory_below(launcher: u32, ranks: &[PathBuf]) -> Option<u64> {
     let is_rank = |exe: &Path| ranks.iter().any(|rank| rank == exe);
-    let all = [launcher].into_iter().chain(leftovers::descendants_of(launcher));
+    let all = tree(launcher).into_iter().filter_map(|one| Pid::from_raw(one.pid as i32));
     // A process that has ended and was not waited for has no program and no memory, so it is left out.
     let ours = all.filter(|pid| memory::program_of(*pid).is_some_and(|exe| !is_rank(&exe)));
     ours.map(|pid| memory::private_bytes(pid).ok()).sum()

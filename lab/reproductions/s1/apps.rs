@@ -9,9 +9,10 @@
 //! with strict fences and with lazy ones, which return at once and let the first get wait.
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, PART, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts, together};
@@ -61,134 +62,124 @@ const FENCES: [&str; 2] = ["strict", "lazy"];
 /// Number of numbers that each rank writes: its rank and the times of `programs/applications.c`.
 const NUMBERS: usize = 6;
 
+/// What the ranks of a job run.
 #[derive(Clone, Copy, Debug)]
-struct App {
-    kernel: &'static str,
-    scheme: &'static str,
-    setup_percent: u32,
+enum App {
+    Kernel {
+        kernel: &'static str,
+        scheme: &'static str,
+    },
+    /// An MPI program, with this kind of fence.
+    Mpi {
+        fence: &'static str,
+    },
 }
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
-    let parts = parts(line, PARTS)?;
+    let program = std::path::absolute(line.one(MPI_PROGRAM, Value::path)?)?;
+    let (kernels, schemes) = (parts(line, KERNEL)?, parts(line, SCHEME)?);
     for ranks in line.one(RANKS_HERE, sizes)? {
         let layout = Layout { node_count: NODES, ppn: ranks / NODES };
         if layout.job_size() != ranks || !ranks.is_power_of_two() {
             together(format!("{ranks} ranks do not fill {NODES} nodes, or are no power of two"))?;
         }
-        for part in &parts {
-            if *part == "mpi" { mpi(bench, layout, delay)? } else { one_size(bench, layout, delay)? }
+        let jobs = Jobs { bench, layout, delay, program: &program };
+        for part in parts(line, PARTS)? {
+            if part == "kernels" {
+                let of_kernel = |kernel: &&'static str| {
+                    let apps = schemes.iter().map(|&scheme| (scheme, App::Kernel { kernel, scheme }));
+                    (json!({ "kernel": kernel }), apps.collect())
+                };
+                let trial = App::Kernel { kernel: "cg", scheme: FENCE };
+                jobs.measure(kernels.iter().map(of_kernel).collect(), (trial, "call"))?;
+            } else if program.exists() {
+                let apps = FENCES.map(|fence| (fence, App::Mpi { fence }));
+                let trial = App::Mpi { fence: FENCES[0] };
+                jobs.measure(vec![(json!({ "part": part }), apps.into())], (trial, "mpi-exchange"))?;
+            } else {
+                bench.absent(part, format!("no {}: see --mpi-program", program.display()));
+            }
         }
     }
     Ok(())
 }
 
-/// Times an MPI program with each kind of fence. The setup phases are fractions of what an `MPI_Init` with strict
-/// fences waits for the PMI server.
-fn mpi(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
-    let program = std::path::absolute(bench.line.one(MPI_PROGRAM, Value::path)?)?;
-    if !program.exists() {
-        bench.absent("mpi", format!("no {}: see --mpi-program", program.display()));
-        return Ok(());
-    }
-    let mut turns = Vec::new();
-    for percent in bench.line.one(SETUP, |value| value.list(Value::number))? {
-        let case = json!({
-            "part": "mpi", "ranks": layout.job_size(), "nodes": layout.node_count, "setup-percent": percent,
-            "delay-ms": delay.as_millis() as u64,
+/// The jobs of one size.
+struct Jobs<'a> {
+    bench: &'a Bench,
+    layout: Layout,
+    delay: Duration,
+    /// The MPI program.
+    program: &'a Path,
+}
+
+impl Jobs<'_> {
+    /// Times the applications of each case, with each setup phase. The phases are fractions of an exchange: of this
+    /// quantity of the application `trial`, which is run before the others.
+    fn measure(&self, cases: Vec<(Json, Vec<(&str, App)>)>, (trial, quantity): (App, &str)) -> Result<(), Problem> {
+        let &Jobs { bench, layout, delay, .. } = self;
+        let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
+        let mut turns = Vec::new();
+        for (mut case, apps) in cases {
+            case["ranks"] = layout.job_size().into();
+            case["nodes"] = layout.node_count.into();
+            case["delay-ms"] = (delay.as_millis() as u64).into();
+            for percent in bench.line.one(SETUP, |value| value.list(Value::number))? {
+                case["setup-percent"] = percent.into();
+                turns.extend(apps.iter().map(|(name, app)| Turn::new(name, &case, rounds, (*app, percent))));
+            }
+        }
+        if bench.lists(&turns) {
+            return Ok(());
+        }
+        let launch = Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?;
+        let exchanges = (0..TRIALS).map(|_| Ok(need(&self.run(&launch, trial, 0.0)?, quantity)));
+        let exchange_s = median(exchanges.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0);
+        // A wrong result in one round fails the contestant, even if other rounds are right.
+        let mut failed = None;
+        bench.turns(&turns, |&(app, percent), _| {
+            let outcome = self.run(&launch, app, exchange_s * f64::from(percent) / 100.0);
+            failed = failed.take().or(outcome.clone().err());
+            outcome
         });
-        let turn = |fence| Turn::new(fence, &case, bench.rounds.unwrap_or(ROUNDS_DEFAULT), (fence, percent));
-        turns.extend(FENCES.map(turn));
+        turns.iter().for_each(|turn| add_gains(bench, turn));
+        failed.map_or(Ok(()), |failure| Err(failure.into()))
     }
-    if bench.lists(&turns) {
-        return Ok(());
+
+    /// Runs one job; all of its ranks must have right results.
+    fn run(&self, launch: &Launch, app: App, setup_s: f64) -> Result<Measures, Failure> {
+        let (bench, size, setup_ns) = (self.bench, self.layout.job_size(), (setup_s * 1e9).round().to_string());
+        let mut measures = match app {
+            App::Mpi { fence } => timed_mpi(bench, size, |variables| {
+                let words = [format!("--pmi-fence={fence}"), format!("--env=WIREUP_BENCH_SETUP_NS={setup_ns}")];
+                let launch = launch.clone().with(words).with(variables.map(|variable| format!("--env={variable}")));
+                Ok(bench.run(launch.argv(vec![self.program.into()]), launch.limit)?.0)
+            })?,
+            App::Kernel { kernel, scheme } => {
+                let times = bench.scratch.empty_file("times")?;
+                let mut argv: Vec<OsString> = vec![bench.scratch.program("applications").into()];
+                argv.extend([kernel, scheme, &setup_ns].map(OsString::from));
+                argv.extend([launch.library.clone().into(), times.clone().into()]);
+                let (measures, _) = bench.run(launch.argv(argv), launch.limit)?;
+                [measures, read(&fs::read_to_string(times)?, size)?].concat()
+            }
+        };
+        measures.push(seconds("setup", setup_s));
+        Ok(measures)
     }
-    let launch = Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?;
-    let run = |fence: &str, setup_s: f64| {
-        let setup_ns = (setup_s * 1e9).round();
-        let words = [format!("--pmi-fence={fence}"), format!("--env=WIREUP_BENCH_SETUP_NS={setup_ns}")];
-        timed_mpi(bench, layout.job_size(), |variables| {
-            let launch = launch.clone().with(words).with(variables.map(|variable| format!("--env={variable}")));
-            Ok(bench.run(launch.argv(vec![program.clone().into()]), launch.limit)?.0)
-        })
-    };
-    let exchanges = (0..TRIALS).map(|_| Ok(need(&run(FENCES[0], 0.0)?, "mpi-exchange")));
-    let exchange_s = median(exchanges.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0);
-    bench.turns(&turns, |&(fence, percent), _| {
-        let setup_s = exchange_s * f64::from(percent) / 100.0;
-        let measures = run(fence, setup_s)?;
-        Ok([measures, vec![seconds("setup", setup_s)]].concat())
-    });
-    Ok(())
 }
 
-fn one_size(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
-    let turns = turns(bench, layout, delay)?;
-    if bench.lists(&turns) {
-        return Ok(());
-    }
-    let launch = Launch::on(bench, layout, slow_nodes(bench, layout, delay)?)?;
-    let fence_s = fence_s(bench, &launch)?;
-    // A wrong result in one round fails the contestant, even if other rounds are right.
-    let mut failed = None;
-    bench.turns(&turns, |&app, _| {
-        let outcome = job(bench, &launch, app, fence_s * f64::from(app.setup_percent) / 100.0);
-        failed = failed.take().or(outcome.clone().err());
-        outcome
-    });
-    turns.iter().filter(|turn| turn.contestant != FENCE).for_each(|turn| add_gains(bench, turn));
-    failed.map_or(Ok(()), |failure| Err(failure.into()))
-}
-
-/// The contestants for one job size.
-fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<App>>, Problem> {
-    let line = &bench.line;
-    let (kernels, schemes) = (parts(line, KERNEL)?, parts(line, SCHEME)?);
-    let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
-    let mut turns = Vec::new();
-    for kernel in kernels {
-        for setup_percent in line.one(SETUP, |value| value.list(Value::number))? {
-            let case = json!({
-                "kernel": kernel, "ranks": layout.job_size(), "nodes": layout.node_count,
-                "setup-percent": setup_percent, "delay-ms": delay.as_millis() as u64,
-            });
-            let turn = |&scheme| Turn::new(scheme, &case, rounds, App { kernel, scheme, setup_percent });
-            turns.extend(schemes.iter().map(turn));
-        }
-    }
-    Ok(turns)
-}
-
-/// The duration of a fence, measured in some jobs before the others; the setup phases are fractions of it.
-fn fence_s(bench: &Bench, launch: &Launch) -> Result<f64, Failure> {
-    let app = App { kernel: "cg", scheme: FENCE, setup_percent: 0 };
-    let fences = (0..TRIALS).map(|_| Ok(need(&job(bench, launch, app, 0.0)?, "call")));
-    Ok(median(fences.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0))
-}
-
-/// Adds the time that a scheme has gained over `FENCE` in each round that both have.
-fn add_gains(bench: &Bench, turn: &Turn<App>) {
-    let is_blocking = BLOCKING.contains(&turn.what.scheme);
+/// Adds the time that a scheme other than `FENCE` has gained over it in each round that both have.
+fn add_gains(bench: &Bench, turn: &Turn<(App, u32)>) {
+    let App::Kernel { scheme, .. } = turn.what.0 else { return };
     for round in 0..turn.rounds.into() {
-        let [fence, ours] = [FENCE, turn.contestant.as_str()].map(|name| bench.measured(&turn.case, name, round));
-        if !fence.is_empty() && !ours.is_empty() {
-            bench.add(&turn.case, &turn.contestant, round, Ok(gains(&fence, &ours, is_blocking)));
+        let [fence, ours] = [FENCE, scheme].map(|name| bench.measured(&turn.case, name, round));
+        if scheme != FENCE && !fence.is_empty() && !ours.is_empty() {
+            bench.add(&turn.case, scheme, round, Ok(gains(&fence, &ours, BLOCKING.contains(&scheme))));
         }
     }
-}
-
-/// Runs one job; all of its ranks must have right results.
-fn job(bench: &Bench, launch: &Launch, app: App, setup_s: f64) -> Result<Measures, Failure> {
-    let times = bench.scratch.empty_file("times")?;
-    let setup_ns = (setup_s * 1e9).round().to_string();
-    let mut argv: Vec<OsString> = vec![bench.scratch.program("applications").into()];
-    argv.extend([app.kernel, app.scheme, &setup_ns].map(OsString::from));
-    argv.extend([launch.library.clone().into(), times.clone().into()]);
-    let (mut measures, _) = bench.run(launch.argv(argv), launch.limit)?;
-    measures.retain(|measure| measure.quantity == "wall");
-    measures.extend(read(&fs::read_to_string(times)?, launch.layout.job_size())?);
-    Ok(measures)
 }
 
 /// Parses the times of a job from the lines of its ranks.

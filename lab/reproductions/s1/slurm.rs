@@ -24,6 +24,7 @@ use rustix::event::{PollFd, PollFlags};
 use wireup_bench::command::await_any;
 use wireup_bench::layout::Layout;
 use wireup_os::clock::monotonic_ns;
+use wireup_wire::pmi::{self, Dialect, Envelope, Reply, Request, RequestReader};
 
 /// The first argument of srun and of each slurmd.
 pub const WORD: &str = "s1-slurm";
@@ -31,6 +32,8 @@ pub const WORD: &str = "s1-slurm";
 const WIDTH: u32 = 50;
 /// Length of a row of the array (bytes).
 const ROW: usize = 64;
+/// Longest request of a rank (bytes; chosen).
+const REQUEST_LEN_MAX: usize = 4096;
 /// Longest time between two requests of a node's ranks: they wait for the benchmark, which ends them.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Numbers that each process writes for each fence: `fence * (nodes + 1) + process`; when its first and its last rank
@@ -42,14 +45,17 @@ pub const NUMBERS: usize = 9;
 struct Process {
     index: u32,
     layout: Layout,
-    is_allgather: bool,
     parent: Option<UnixStream>,
     below: Vec<UnixStream>,
-    /// The PMI sockets of the node's ranks.
-    ranks: Vec<UnixStream>,
-    pairs: HashMap<String, String>,
-    /// One row of `ROW` bytes for each rank.
-    array: Vec<u8>,
+    /// The PMI sockets of the node's ranks, with the readers of their requests.
+    ranks: Vec<(UnixStream, RequestReader)>,
+    table: Table,
+}
+
+/// What gets read: the pairs of a fence, or the array of an allgather with a row of `ROW` bytes for each rank.
+enum Table {
+    Pairs(HashMap<Vec<u8>, Vec<u8>>),
+    Array(Vec<u8>),
 }
 
 /// Runs srun (`INDEX` 0), which starts the others: the arguments are `fence|allgather INDEX NODESxPPN STAMPS PROGRAM
@@ -70,23 +76,17 @@ pub fn run(args: &[OsString]) -> Result<(), Box<dyn Error>> {
         let mut command = Command::new(program);
         let numbers = [("PMI_FD", 0), ("PMI_RANK", rank), ("PMI_SIZE", nodes.job_size())];
         command.args(program_args).envs(numbers.map(|(name, number)| (name, number.to_string())));
-        ranks.push(start(&mut command, &mut children)?);
+        ranks.push((start(&mut command, &mut children)?, RequestReader::new()));
     }
     let parent = match number {
         0 => None,
         _ => Some(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?)),
     };
-    let process = Process {
-        index: number,
-        layout: nodes,
-        is_allgather: kind == "allgather",
-        parent,
-        below,
-        ranks,
-        pairs: HashMap::new(),
-        array: vec![0; nodes.job_size() as usize * ROW],
+    let table = match kind == "allgather" {
+        true => Table::Array(vec![0; nodes.job_size() as usize * ROW]),
+        false => Table::Pairs(HashMap::new()),
     };
-    let lines = process.serve()?;
+    let lines = Process { index: number, layout: nodes, parent, below, ranks, table }.serve()?;
     OpenOptions::new().append(true).open(stamps)?.write_all(lines.as_bytes())?;
     for mut child in children {
         let status = child.wait()?;
@@ -128,9 +128,10 @@ impl Process {
             let received_ns = monotonic_ns();
             self.below.iter_mut().try_for_each(|child| send(child, &block))?;
             if self.index > 0 {
-                self.index_pairs(&block)?;
+                self.table.store(&block)?;
             }
-            self.ranks.iter_mut().try_for_each(|rank| reply(rank, "cmd=kvs-fence-response;rc=0;"))?;
+            let released = Reply::BarrierOut { tag: None };
+            self.ranks.iter_mut().try_for_each(|(rank, _)| reply(rank, pmi::Command::Barrier, &released))?;
             let (number, out_ns) = (fence * (self.layout.node_count + 1) + self.index, monotonic_ns());
             let times = format!("{first_in_ns} {last_in_ns} {gathered_ns} {received_ns} {out_ns}");
             lines += &format!("{number} {times} {own} {up_in} {down_in}\n");
@@ -144,7 +145,7 @@ impl Process {
         let (mut block, mut times, mut ended) = (Vec::new(), [0; 2], 0);
         let mut outside: Vec<usize> = (0..self.ranks.len()).collect();
         while !outside.is_empty() {
-            let mut polls: Vec<_> = outside.iter().map(|at| PollFd::new(&self.ranks[*at], PollFlags::IN)).collect();
+            let mut polls: Vec<_> = outside.iter().map(|at| PollFd::new(&self.ranks[*at].0, PollFlags::IN)).collect();
             if !await_any(&mut polls, Instant::now() + WAIT_MAX)? {
                 return Err(wrong("no rank asks for anything"));
             }
@@ -152,41 +153,46 @@ impl Process {
             let (asking, quiet): (Vec<_>, Vec<_>) = outside.into_iter().zip(asks).partition(|(_, asks)| *asks);
             outside = quiet.into_iter().map(|(at, _)| at).collect();
             for (at, _) in asking {
-                let Some(text) = request(&mut self.ranks[at])? else {
+                let (link, requests) = &mut self.ranks[at];
+                let mut bytes = [0; REQUEST_LEN_MAX];
+                let length = link.read(&mut bytes)?;
+                if length == 0 {
                     ended += 1;
                     continue;
+                }
+                requests.push(&bytes[..length]).map_err(io::Error::other)?;
+                // A rank waits for each answer, so it has sent one request, or a part of one.
+                let Some(Envelope { request, .. }) = requests.next().map_err(io::Error::other)? else {
+                    outside.push(at);
+                    continue;
                 };
-                let mut words = text.split(';');
-                let command = words.next();
-                let fields: HashMap<&str, &str> = words.filter_map(|word| word.split_once('=')).collect();
-                let field = |name: &str| fields.get(name).copied().ok_or_else(|| wrong(&text));
-                let rank = self.index.saturating_sub(1) * self.layout.ppn + at as u32;
-                let answer = match command {
-                    Some("cmd=kvs-fence") => {
+                let (command, rank) = (request.command(), self.index.saturating_sub(1) * self.layout.ppn + at as u32);
+                let answer = match request {
+                    Request::Barrier { .. } => {
                         times = [if times[0] == 0 { monotonic_ns() } else { times[0] }, monotonic_ns()];
                         continue;
                     }
-                    Some("cmd=kvs-put") => {
-                        if self.is_allgather {
-                            block.extend(rank.to_le_bytes());
-                        } else {
-                            push(&mut block, field("key")?);
+                    Request::Put { key, value, .. } => {
+                        match self.table {
+                            Table::Array(_) => block.extend(rank.to_le_bytes()),
+                            Table::Pairs(_) => push(&mut block, key),
                         }
-                        push(&mut block, field("value")?);
-                        "cmd=kvs-put-response;rc=0;".to_owned()
+                        push(&mut block, value);
+                        Reply::Done
                     }
-                    Some("cmd=kvs-get") => {
-                        let value = self.value(field("key")?)?;
-                        format!("cmd=kvs-get-response;found=TRUE;value={value};rc=0;")
+                    Request::Get { key, .. } => Reply::Value(self.table.value(key)?),
+                    Request::Init { .. } => Reply::Init { version: 2, subversion: 0, rc: 0 },
+                    Request::FullInit { .. } => {
+                        let (size, spawner, extension) = (self.layout.job_size(), None, None);
+                        Reply::FullInit { version: 2, subversion: 0, rank, size, appnum: 0, spawner, extension }
                     }
-                    Some("cmd=fullinit") => {
-                        let size = self.layout.job_size();
-                        format!("cmd=fullinit-response;pmi-version=2;rank={rank};size={size};appnum=0;rc=0;")
-                    }
-                    Some("cmd=finalize") => "cmd=finalize-response;rc=0;".to_owned(),
-                    _ => return Err(wrong(&format!("an unknown request: {text}"))),
+                    Request::Finalize => Reply::Done,
+                    other => return Err(wrong(&format!("an unknown request: {other:?}"))),
                 };
-                reply(&mut self.ranks[at], &answer)?;
+                reply(link, command, &answer)?;
+                if command == pmi::Command::Init {
+                    requests.switch_to_pmi2();
+                }
                 outside.push(at);
             }
         }
@@ -196,34 +202,37 @@ impl Process {
             _ => Err(wrong("a rank has ended while others wait for it in a fence")),
         }
     }
+}
 
-    /// Stores the pairs of all ranks in the table that gets read.
-    fn index_pairs(&mut self, mut block: &[u8]) -> io::Result<()> {
+impl Table {
+    /// Stores the values of all ranks.
+    fn store(&mut self, mut block: &[u8]) -> io::Result<()> {
         while !block.is_empty() {
-            if self.is_allgather {
-                let rank = u32::from_le_bytes(*cut::<4>(&mut block)?) as usize;
-                let value = pop(&mut block)?;
-                let row = self.array.get_mut(rank * ROW..(rank + 1) * ROW).ok_or_else(|| wrong("an unknown rank"))?;
-                let (used, rest) = row.split_at_mut_checked(value.len()).ok_or_else(|| wrong("too long a value"))?;
-                used.copy_from_slice(value.as_bytes());
-                rest.fill(0);
-            } else {
-                let (key, value) = (pop(&mut block)?, pop(&mut block)?);
-                self.pairs.insert(key.to_owned(), value.to_owned());
+            match self {
+                Table::Pairs(pairs) => drop(pairs.insert(pop(&mut block)?.to_vec(), pop(&mut block)?.to_vec())),
+                Table::Array(array) => {
+                    let rank = u32::from_le_bytes(*cut::<4>(&mut block)?) as usize;
+                    let value = pop(&mut block)?;
+                    let row = array.get_mut(rank * ROW..(rank + 1) * ROW).ok_or_else(|| wrong("an unknown rank"))?;
+                    row.fill(0);
+                    row.get_mut(..value.len()).ok_or_else(|| wrong("too long a value"))?.copy_from_slice(value);
+                }
             }
         }
         Ok(())
     }
 
     /// The value of a key, or for an allgather of the rank that the key names.
-    fn value(&self, key: &str) -> io::Result<&str> {
-        let unknown = || wrong(&format!("a get of {key}, which nobody has put"));
-        if !self.is_allgather {
-            return self.pairs.get(key).map(String::as_str).ok_or_else(unknown);
-        }
-        let rank: usize = key.parse().map_err(|_| unknown())?;
-        let row = self.array.get(rank * ROW..(rank + 1) * ROW).ok_or_else(unknown)?;
-        std::str::from_utf8(row).map(|row| row.trim_end_matches('\0')).map_err(|_| unknown())
+    fn value(&self, key: &[u8]) -> io::Result<&[u8]> {
+        let found = match self {
+            Table::Pairs(pairs) => pairs.get(key).map(Vec::as_slice),
+            Table::Array(array) => {
+                let rank = str::from_utf8(key).ok().and_then(|rank| rank.parse::<usize>().ok());
+                let row = rank.and_then(|rank| array.get(rank * ROW..(rank + 1) * ROW));
+                row.and_then(|row| row.split(|byte| *byte == 0).next())
+            }
+        };
+        found.ok_or_else(|| wrong(&format!("a get of {}, which nobody has put", key.escape_ascii())))
     }
 }
 
@@ -231,16 +240,14 @@ fn wrong(what: &str) -> io::Error {
     io::Error::other(what.to_owned())
 }
 
-fn push(block: &mut Vec<u8>, text: &str) {
+fn push(block: &mut Vec<u8>, text: &[u8]) {
     block.extend((text.len() as u32).to_le_bytes());
-    block.extend(text.as_bytes());
+    block.extend(text);
 }
 
-fn pop<'a>(block: &mut &'a [u8]) -> io::Result<&'a str> {
+fn pop<'a>(block: &mut &'a [u8]) -> io::Result<&'a [u8]> {
     let len = u32::from_le_bytes(*cut(block)?) as usize;
-    let (text, rest) = block.split_at_checked(len).ok_or_else(|| wrong("a pair is cut off"))?;
-    *block = rest;
-    std::str::from_utf8(text).map_err(|_| wrong("a pair is no text"))
+    block.split_off(..len).ok_or_else(|| wrong("a pair is cut off"))
 }
 
 fn cut<'a, const N: usize>(block: &mut &'a [u8]) -> io::Result<&'a [u8; N]> {
@@ -266,28 +273,8 @@ fn receive(link: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(block))
 }
 
-/// Reads one request of a rank; answers its first one, which is a line, at once. `None`: the rank has ended.
-fn request(rank: &mut UnixStream) -> io::Result<Option<String>> {
-    let mut head = [0; 6];
-    loop {
-        if rank.read(&mut head[..1])? == 0 {
-            return Ok(None);
-        }
-        rank.read_exact(&mut head[1..])?;
-        if head != *b"cmd=in" {
-            break;
-        }
-        while head[0] != b'\n' {
-            rank.read_exact(&mut head[..1])?;
-        }
-        rank.write_all(b"cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n")?;
-    }
-    let len = std::str::from_utf8(&head).ok().and_then(|digits| digits.trim().parse().ok());
-    let mut text = vec![0; len.ok_or_else(|| wrong("a request without a length"))?];
-    rank.read_exact(&mut text)?;
-    String::from_utf8(text).map(Some).map_err(|_| wrong("a request is no text"))
-}
-
-fn reply(rank: &mut UnixStream, text: &str) -> io::Result<()> {
-    rank.write_all(format!("{:6}{text}", text.len()).as_bytes())
+fn reply(rank: &mut UnixStream, to: pmi::Command, reply: &Reply) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    pmi::encode_reply(Dialect::Pmi2, to, None, reply, &mut bytes);
+    rank.write_all(&bytes)
 }

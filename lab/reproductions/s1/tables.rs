@@ -12,7 +12,7 @@ use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
 use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
 use wireup_bench::layout::Layout;
-use wireup_bench::samples::{Measures, bytes, count, medians, seconds};
+use wireup_bench::samples::{Measures, bytes, medians, seconds};
 use wireup_bench::stamps;
 use wireup_bench::startup::job::{Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Step, named};
@@ -157,7 +157,7 @@ fn of_trace(trace: &Json, layout: Layout, repeat: u32) -> Result<Reported, Failu
         let (name, args) = (event["name"].as_str().unwrap_or(""), &event["args"]);
         let number = |value: &Json| value.as_f64().unwrap_or(0.0);
         if name == TRAFFIC {
-            nodes.push(["up", "down", "direct"].map(|way| ["bytes_in", "frames_in"].map(|of| number(&args[way][of]))));
+            nodes.push(["up", "down", "direct"].map(|way| number(&args[way]["bytes_in"])));
         } else if let (Some(last_in), Some(epoch)) = (args["last_in"].as_f64(), name.rsplit(' ').next()) {
             let first_in = number(&event["ts"]);
             let [entered, gathered, received, out] =
@@ -175,11 +175,9 @@ fn of_trace(trace: &Json, layout: Layout, repeat: u32) -> Result<Reported, Failu
         return Err(wrong(format!("trace: not all of {node_count} nodes report {} exchanges", repeat + 1)));
     }
     // The agents count all exchanges of the job.
-    let most = |way: usize, of: usize| nodes.iter().map(|node: &[[f64; 2]; 3]| node[way][of]).fold(0.0, f64::max);
-    let per_exchange = |way, of| most(way, of) / all.len() as f64;
-    let mut measures = traffic(layout, own, [0, 1, 2].map(|way| per_exchange(way, 0)));
-    measures.push(count("frames-in", (0..3).map(|way| per_exchange(way, 1)).sum()));
-    Ok((all[1..].to_vec(), measures))
+    let most = |way: usize| nodes.iter().map(|node: &[f64; 3]| node[way]).fold(0.0, f64::max);
+    let traffic = traffic(layout, own, [0, 1, 2].map(|way| most(way) / all.len() as f64));
+    Ok((all[1..].to_vec(), traffic))
 }
 
 /// Reads the file that the processes of `slurm` write.

@@ -51,8 +51,7 @@ pub fn raise(bench: &Bench, limit: Duration) -> Result<(RunningSession, String),
     let name = format!("s4-{}", std::process::id());
     let hosts = format!("--hosts={}", bench.hosts.join(","));
     let shell = format!("--remote-shell={}", bench.remote_shell().map_err(wrong)?);
-    let wireup = bench.wireup().map_err(wrong)?;
-    let session = RunningSession::up(bench, &wireup, &name, vec![hosts.into(), shell.into()], limit)?;
+    let session = RunningSession::up(bench, &name, vec![hosts.into(), shell.into()], limit)?;
     bench.keep_running();
     Ok((session, name))
 }

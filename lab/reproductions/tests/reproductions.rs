@@ -15,17 +15,19 @@ use xtask::programs::Flavour;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
 const SCHEMES: [&str; 6] = ["original", "ssh-dr", "ssh-bc", "mpd", "mpd-bc", "hypercube"];
 
-/// Path of the library that ranks load.
-fn library() -> String {
-    format!("--library {}", folder().join(xtask::libraries::file("pmi2")).display())
+/// A reproduction with wireup's ranks on this machine.
+fn command(words: &str) -> Run {
+    let library = folder().join(xtask::libraries::file("pmi2"));
+    let has_library = !["steps", "s4"].iter().any(|name| words.starts_with(name));
+    let library = if has_library { format!("--library {}", library.display()) } else { String::new() };
+    let words = format!("{words} --wireup {} {library}", programs::wireup().display());
+    Run::tool(PROGRAM, words.split_whitespace())
 }
 
-/// Runs a reproduction with wireup's ranks on this machine; returns its results.
+/// Runs a reproduction to its end; returns its results.
 fn reproduce(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
-    let library = if words.starts_with("steps") { String::new() } else { library() };
-    let words = format!("{words} --wireup {} {library} {}", programs::wireup().display(), results.json());
-    Run::tool(PROGRAM, words.split_whitespace()).succeed();
+    command(&format!("{words} {}", results.json())).succeed();
     results.lines()
 }
 
@@ -45,11 +47,8 @@ fn s4_connects_all_processes_by_every_scheme() {
     let results = Results::of("s4");
     let shell = results.shell("shift\nexec /bin/sh -c \"$*\"");
     let hosts = "--hosts 127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4";
-    let folder = results.folder();
-    let words =
-        format!("s4 {hosts} --remote-shell {shell} --shared {folder} --processes 2,4,8 --rounds 1 {}", results.json());
-    let words = format!("{words} --wireup {}", programs::wireup().display());
-    Run::tool(PROGRAM, words.split_whitespace()).succeed();
+    let words = format!("s4 {hosts} --remote-shell {shell} --shared {} --processes 2,4,8", results.folder());
+    command(&format!("{words} --rounds 1 {}", results.json())).succeed();
     let lines = results.lines();
     [2, 4, 8].into_iter().for_each(|size| expect_s4(&lines, size));
     // The launcher's star sends and receives four secrets of 16 bytes, three values of 6 bytes from each process, and
@@ -79,15 +78,13 @@ fn s4_uses_real_ssh() {
 fn s4_fails_if_it_has_measured_nothing() {
     let results = Results::of("s4-nothing");
     let shell = results.shell("echo no such host >&2; exit 255");
-    let folder = results.folder();
-    let words = format!(
-        "s4 --hosts 127.0.0.1 --remote-shell {shell} --shared {folder} --processes 2 --rounds 1 --scheme original"
-    );
-    let outcome = Run::tool(PROGRAM, words.split_whitespace()).finish();
+    let words = format!("s4 --hosts 127.0.0.1 --remote-shell {shell} --shared {} --processes 2", results.folder());
+    let run = |scheme| command(&format!("{words} --rounds 1 --scheme {scheme}")).finish();
+    let outcome = run("original");
     assert_eq!(outcome.code(), 125, "{outcome}");
     let said = outcome.out();
     assert!(said.contains("the remote shell of process 0 has ended") && said.contains("no such host"), "{outcome}");
-    let outcome = Run::tool(PROGRAM, words.replace("original", "mpd-bc").split_whitespace()).finish();
+    let outcome = run("mpd-bc");
     assert_eq!(outcome.code(), 125, "{outcome}");
     assert!(outcome.out().contains("it has ended no such host"), "{outcome}");
 }
@@ -198,8 +195,7 @@ fn overlap_has_sleeping_and_spinning_ranks() {
 fn the_least_work_that_hides_an_exchange_is_found() {
     let results = Results::of("least");
     let words = "overlap --part least-spin --scheme ifence --rounds 1 --delay-ms 2";
-    let words = format!("{words} --wireup {} {} {}", programs::wireup().display(), library(), results.json());
-    let outcome = Run::tool(PROGRAM, words.split_whitespace()).finish();
+    let outcome = command(&format!("{words} {}", results.json())).finish();
     if outcome.code() == 0 {
         assert!(results.lines().value("ifence", "part=least-spin", "least-work") > 0.0);
     } else {
@@ -240,7 +236,7 @@ fn an_mpi_program_runs_with_strict_and_with_lazy_fences() {
 #[test]
 fn apps_fail_if_ranks_leave_no_result_or_a_wrong_one() {
     let words = "apps --part kernels --ranks 4 --rounds 3 --delay-ms 0 --setup 0 --kernel is --scheme iallgather";
-    let run = |wireup: &str| Run::tool(PROGRAM, format!("{words} --wireup {wireup} {}", library()).split(' ')).finish();
+    let run = |wireup: &str| command(words).args(["--wireup", wireup]).finish();
     let outcome = run("/bin/true");
     assert_eq!(outcome.code(), 125, "{outcome}");
     assert!(outcome.err().contains("0 lines of 4 ranks"), "{outcome}");

@@ -5,7 +5,6 @@
 //! between; processes that exist after its end count as left behind.
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::case::Case;
@@ -45,7 +44,7 @@ impl RunningSession {
         match launcher.kind {
             Kind::Session => {
                 let words = words(&up_words(case)).into_iter().chain(up_args.iter().map(OsString::from));
-                RunningSession::up(bench, &launcher.path, &session_name(), words.collect(), case.limit).map(Some)
+                RunningSession::up(bench, &session_name(), words.collect(), case.limit).map(Some)
             }
             Kind::Prun => RunningSession::virtual_machine(launcher, case, bench).map(Some),
             _ => Ok(None),
@@ -56,15 +55,11 @@ impl RunningSession {
     ///
     /// # Errors
     /// The session did not start; nothing of it is left.
-    pub fn up(
-        bench: &Bench,
-        wireup: &Path,
-        name: &str,
-        words: Vec<OsString>,
-        limit: Duration,
-    ) -> Result<RunningSession, Failure> {
+    pub fn up(bench: &Bench, name: &str, words: Vec<OsString>, limit: Duration) -> Result<RunningSession, Failure> {
+        let wireup = bench.wireup().map_err(wrong)?;
         let command = |words: &[&str], limit| {
-            let argv = std::iter::once(wireup.into()).chain(words.iter().map(OsString::from)).chain([name.into()]);
+            let argv =
+                std::iter::once(wireup.clone().into()).chain(words.iter().map(OsString::from)).chain([name.into()]);
             quiet(bench, argv.collect(), limit)
         };
         let (mut up, down) =
@@ -141,25 +136,4 @@ fn prte(launcher: &Launcher, case: &Case, uri: OsString) -> Vec<OsString> {
     });
     let begin = vec![launcher.path.with_file_name(PRTE).into()];
     [begin, words("--allow-run-as-root --report-uri"), vec![uri], words(&hosts.unwrap_or_default())].concat()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sessions_are_started_on_the_nodes_of_their_case() {
-        let hosts = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
-        let here = Case::named("true-4x2", &[], "rsh").unwrap();
-        assert_eq!(up_words(&here), "--virtual-nodes 4");
-        let there = Case::named("true-2x3", &hosts, "rsh").unwrap();
-        assert_eq!(up_words(&there), "--hosts a,b --remote-shell rsh");
-        let launcher = Launcher { path: "/x/prterun".into(), ..Launcher::new("x", Kind::Prun) };
-        let argv = prte(&launcher, &there, "URI".into());
-        assert_eq!(
-            argv.join(std::ffi::OsStr::new(" ")),
-            "/x/prte --allow-run-as-root --report-uri URI --host a:3,b:3 --prtemca plm_ssh_agent rsh --prtemca \
-             plm_ssh_no_tree_spawn 1 --prtemca plm ssh --prtemca ras ^slurm"
-        );
-    }
 }

@@ -20,7 +20,7 @@ use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG,
 use crate::launch::words;
 use crate::leftovers;
 use crate::remote::address_of;
-use crate::samples::{Measures, WARM_UP, rate, seconds};
+use crate::samples::{Measures, rate, seconds};
 
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Virtual nodes of this machine, an agent each.").or("16");
 const FANOUT: Flag = Flag::value(&["--fanout"], "N", "Fan-out of the tree.").or("4");
@@ -114,29 +114,20 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let case = json!({ "nodes": nodes, "fanout": fanout, "bytes": sizes.len() });
     let turn = |(contestant, what)| Turn { contestant, case: case.clone(), rounds, what };
     let turns: Vec<Turn<Subject>> = subjects.into_iter().map(turn).collect();
-    if bench.lists(&turns) {
-        return Ok(());
-    }
-    // The loop of `Bench` is not used here, because one run has values for many cases.
-    for (round, turn) in (WARM_UP..i64::from(rounds)).flat_map(|round| turns.iter().map(move |turn| (round, turn))) {
-        if bench.interrupt.is_set() {
-            return Ok(());
-        }
-        bench.show_round(&turn.contestant, round, turn.rounds);
-        process::prepare(&bench.scratch.file(""), nodes)?;
-        let outcome = once(bench, &turn.what);
+    // One run has values for many cases.
+    bench.each_turn(&turns, |turn, round| {
+        let outcome = process::prepare(&bench.scratch.file(""), nodes).map_err(wrong);
+        let outcome = outcome.and_then(|()| once(bench, &turn.what));
         leftovers::settle(&[]);
         for size in &sizes {
             let case = json!({ "nodes": nodes, "fanout": fanout, "bytes": size });
-            match &outcome {
-                Err(Failure::Interrupted) => return Ok(()),
-                Err(failure) => bench.add(&case, &turn.contestant, round, Err(failure.clone())),
-                Ok(all) => all.iter().filter(|one| one.0 == *size).take(1).for_each(|(_, measures)| {
-                    bench.add(&case, &turn.contestant, round, Ok(measures.clone()));
-                }),
+            let of_size = |all: &Vec<(u32, Measures)>| all.iter().find(|one| one.0 == *size).map(|one| one.1.clone());
+            if let Some(outcome) = outcome.as_ref().map(of_size).map_err(Failure::clone).transpose() {
+                bench.add(&case, &turn.contestant, round, outcome);
             }
         }
-    }
+        outcome.is_err()
+    });
     Ok(())
 }
 

@@ -243,26 +243,24 @@ impl Process {
     }
 
     fn await_link(&mut self, with: AgentId) -> Result<(), String> {
-        let until = Instant::now() + WAIT_MAX;
-        while !self.links.contains_key(&with) {
-            self.turn()?;
-            if Instant::now() > until {
-                return Err(format!("no link with process {} within {} s", with.0, WAIT_MAX.as_secs()));
-            }
-        }
-        Ok(())
+        self.turn_until(&format!("link with process {}", with.0), |own| own.links.contains_key(&with))
     }
 
     /// Waits for frames, and returns them.
     fn frames(&mut self) -> Result<Vec<(LinkId, Frame)>, String> {
+        self.turn_until("message", |own| !own.received.is_empty())?;
+        Ok(std::mem::take(&mut self.received))
+    }
+
+    fn turn_until(&mut self, what: &str, is_there: impl Fn(&Process) -> bool) -> Result<(), String> {
         let until = Instant::now() + WAIT_MAX;
-        while self.received.is_empty() {
+        while !is_there(self) {
             self.turn()?;
             if Instant::now() > until {
-                return Err(format!("no message within {} s", WAIT_MAX.as_secs()));
+                return Err(format!("no {what} within {} s", WAIT_MAX.as_secs()));
             }
         }
-        Ok(std::mem::take(&mut self.received))
+        Ok(())
     }
 
     fn turn(&mut self) -> Result<(), String> {

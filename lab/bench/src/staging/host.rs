@@ -63,19 +63,14 @@ impl Host {
     fn obey(&mut self, order: &str) -> io::Result<String> {
         let words: Vec<&str> = order.split_whitespace().collect();
         match &words[..] {
-            ["relay", secret, below @ ..] => relay::start(secret, self.stream(), below).map(|port| port.to_string()),
-            ["end"] => match fs::remove_file(self.stream()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(String::new()),
-            },
+            // The stream's file has no name, so that nothing of it is left when the relay ends.
+            ["relay", secret, below @ ..] => {
+                Ok(relay::start(secret, tempfile::tempfile_in(&self.folder)?, below)?.to_string())
+            }
             ["agents"] => Ok(agents()),
             ["stored"] => Ok(bytes_below(&self.folder).to_string()),
             _ => Err(io::Error::other(format!("unknown order: {order}"))),
         }
-    }
-
-    fn stream(&self) -> PathBuf {
-        self.folder.join("stream")
     }
 }
 
@@ -138,7 +133,7 @@ mod tests {
         fs::hard_link(path.join("inner/file"), path.join("other")).unwrap();
         fs::set_permissions(path.join("inner"), Permissions::from_mode(0o500)).unwrap();
         assert_eq!(host.obey("stored").unwrap(), "4");
-        assert!(host.obey("dance").is_err() && host.obey("end").is_ok() && host.obey("agents").is_ok());
+        assert!(host.obey("dance").is_err() && host.obey("agents").is_ok());
         drop(host);
         assert!(!path.exists());
         let own = Process::myself().unwrap();

@@ -91,8 +91,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if bench.lists(&turns) {
         return Ok(());
     }
-    let (wireup, shell) = (bench.wireup()?, bench.remote_shell()?);
-    print(&format!("wireup: {}\n", wireup.display()));
+    print(&format!("wireup: {}\n", bench.wireup()?.display()));
     let name = format!("wireup-bench-{}", hex::encode(random::bytes::<16>()?));
     let mut hosts = Remotes::start(bench, &format!("{} {name}", host::WORD))?;
     let stores = Path::new(host::MEMORY).join(name);
@@ -106,7 +105,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     trees.iter().for_each(|tree| print(&format!("{}: {} files, {} bytes\n", tree.kind, tree.files, tree.bytes)));
     let mut sessions = Vec::new();
     for contestant in SESSIONS {
-        sessions.push((contestant, Session::begin(contestant, &wireup, &shell, &stores, bench, &mut hosts)?));
+        sessions.push((contestant, Session::begin(contestant, &stores, bench, &mut hosts)?));
     }
     let hosts = RefCell::new(hosts);
     bench.turns(&turns, |(kind, contestant), _| {
@@ -115,17 +114,14 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         if let Some((_, session)) = sessions.iter().find(|(other, _)| other == contestant) {
             return session.stage(tree, &mut hosts);
         }
-        let relayed = relay(contestant, tree, bench, &mut hosts);
-        let ended = (0..hosts.all.len()).try_for_each(|index| ask(&mut hosts, index, "end").map(drop));
-        let measures = relayed?;
-        ended.map(|()| measures)
+        relay(contestant, tree, bench, &mut hosts)
     });
     // The sessions end before the hosts' folders are removed.
     drop(sessions);
     Ok(())
 }
 
-/// Sends the tree's bytes once to all hosts through relays; the caller ends the relays.
+/// Sends the tree's bytes once to all hosts through relays.
 fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
     let (secret, count) = (hex::encode(random::bytes::<16>()?), hosts.all.len());
     let mut addresses = vec![String::new(); count];

@@ -4,11 +4,10 @@
 //! Each connection begins with a secret; a caller with another secret is refused. A relay writes the bytes of its
 //! caller into a file and to the relays below, and, when the relays below have answered, answers its caller with the
 //! number of relays that have the stream, and the length of the stream.
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,19 +15,18 @@ const BUFFER_LEN: usize = 1 << 18;
 /// Time within which a process that connects must send the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
-/// Starts a relay in a thread, which ends with its stream; returns its port. The relays below must have been started
+/// Starts a relay in a thread, which writes the stream into `out` and ends with it; returns its port. The relays below must have been started
 /// before.
-pub fn start(secret: &str, file: PathBuf, below: &[&str]) -> io::Result<u16> {
+pub fn start(secret: &str, mut out: File, below: &[&str]) -> io::Result<u16> {
     let (mut below, secret) = (call(secret, below)?, secret.to_owned());
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let port = listener.local_addr()?.port();
-    let relay = move || {
+    let mut relay = move || {
         let mut caller = await_caller(&listener, secret.as_bytes())?;
-        let mut out = OpenOptions::new().create_new(true).write(true).mode(0o600).open(file)?;
         let [nodes, bytes] = pass_on(&mut caller, &mut below, Some(&mut out))?;
         caller.write_all([nodes + 1, bytes].map(u64::to_le_bytes).as_flattened())
     };
-    thread::spawn(|| relay().unwrap_or_else(|error: io::Error| eprintln!("relay: {error}")));
+    thread::spawn(move || relay().unwrap_or_else(|error: io::Error| eprintln!("relay: {error}")));
     Ok(port)
 }
 
@@ -95,8 +93,10 @@ mod tests {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let (stream, content) = (scratch.file("stream"), vec![7; BUFFER_LEN + 9]);
         std::fs::write(&stream, &content).unwrap();
-        let relay =
-            |name: &str, below: &[&str]| format!("127.0.0.1:{}", start("secret", scratch.file(name), below).unwrap());
+        let relay = |name: &str, below: &[&str]| {
+            let out = File::create_new(scratch.file(name)).unwrap();
+            format!("127.0.0.1:{}", start("secret", out, below).unwrap())
+        };
         let last = relay("last", &[]);
         let first = relay("first", &[&last]);
         assert!(send(&stream, "wrong!", &first).is_err());

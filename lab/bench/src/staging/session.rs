@@ -46,7 +46,6 @@ fn agents(hosts: &mut Remotes) -> Result<Agents, Failure> {
 }
 
 pub struct Session<'a> {
-    wireup: &'a Path,
     bench: &'a Bench,
     name: String,
     _running: RunningSession,
@@ -61,23 +60,21 @@ impl<'a> Session<'a> {
     /// The session did not start on all hosts; nothing of it is left.
     pub fn begin(
         contestant: &str,
-        wireup: &'a Path,
-        remote_shell: &str,
         stores: &Path,
         bench: &'a Bench,
         hosts: &mut Remotes,
     ) -> Result<Session<'a>, Failure> {
         let name = format!("bench-{}-{contestant}", std::process::id());
         let others = agents(hosts)?;
-        let mut words =
-            ["--remote-shell", remote_shell, "--hosts", &bench.hosts.join(",")].map(OsString::from).to_vec();
+        let shell = bench.remote_shell().map_err(wrong)?;
+        let mut words = ["--remote-shell", &shell, "--hosts", &bench.hosts.join(",")].map(OsString::from).to_vec();
         words.extend((contestant == SESSIONS[1]).then(|| "--plain-links".into()));
-        let _running = RunningSession::up(bench, wireup, &name, words, bench.limit_or(LIMIT_S))?;
+        let _running = RunningSession::up(bench, &name, words, bench.limit_or(LIMIT_S))?;
         let mut of_session = agents(hosts)?;
         of_session.retain(|agent, _| !others.contains_key(agent));
         match of_session.len() < hosts.all.len() {
             true => Err(wrong(format!("{} agents seen on {} hosts", of_session.len(), hosts.all.len()))),
-            false => Ok(Session { wireup, bench, name, _running, store: stores.join(contestant), agents: of_session }),
+            false => Ok(Session { bench, name, _running, store: stores.join(contestant), agents: of_session }),
         }
     }
 
@@ -134,7 +131,7 @@ impl<'a> Session<'a> {
     fn wireup(&self, what: &str, path: Option<&Path>, interrupt: &Interrupt) -> Result<f64, Failure> {
         let mut stage = OsString::from("--stage=");
         stage.push(&self.store);
-        let mut argv: Vec<OsString> = vec![self.wireup.into(), "stage".into(), what.into()];
+        let mut argv: Vec<OsString> = vec![self.bench.wireup().map_err(wrong)?.into(), "stage".into(), what.into()];
         argv.extend(path.map(OsString::from));
         argv.extend(["--session".into(), (&self.name).into(), stage]);
         let env = vec![("XDG_CACHE_HOME".into(), self.cache().into())];

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::scheme::Step;
 use crate::command::{Failure, wrong};
@@ -20,10 +21,10 @@ const MAGIC: u32 = 0x5755_4231;
 const OPENED_AT: u64 = 16;
 const STEP_AT: u64 = 24;
 const SLOTS_AT: u64 = 4096;
-const SLOT_WORDS: usize = 16;
 
-/// One rank's clock readings of a step (ns; `start_cpu_ns`: CPU time of its thread).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// One rank's clock readings of a step (ns; `start_cpu_ns`: CPU time of its thread), as the rank writes them.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
+#[repr(C)]
 pub struct Slot {
     pub pid: u64,
     pub join_begin_ns: u64,
@@ -48,7 +49,7 @@ pub struct Board {
 impl Board {
     pub fn create(job_size: u32) -> io::Result<Board> {
         let file = File::from(memfd_create("bench-board", MemfdFlags::CLOEXEC)?);
-        file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
+        file.set_len(SLOTS_AT + u64::from(job_size) * size_of::<Slot>() as u64)?;
         file.write_all_at(&[MAGIC.to_ne_bytes(), job_size.to_ne_bytes()].concat(), 0)?;
         Ok(Board { file, job_size })
     }
@@ -71,18 +72,9 @@ impl Board {
 
     /// The readings of all ranks, by rank.
     pub fn slots(&self) -> io::Result<Vec<Slot>> {
-        let mut bytes = vec![0; self.job_size as usize * 8 * SLOT_WORDS];
-        self.file.read_exact_at(&mut bytes, SLOTS_AT)?;
-        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        Ok(words.as_chunks::<SLOT_WORDS>().0.iter().map(Slot::of).collect())
-    }
-}
-
-impl Slot {
-    fn of(words: &[u64; SLOT_WORDS]) -> Slot {
-        let &[pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, ..] = words;
-        let counts = std::array::from_fn(|at| words[9 + at]);
-        Slot { pid, join_begin_ns, join_end_ns, step, start_ns, begun_ns, ready_ns, end_ns, start_cpu_ns, counts }
+        let mut slots = vec![Slot::default(); self.job_size as usize];
+        self.file.read_exact_at(slots.as_mut_bytes(), SLOTS_AT)?;
+        Ok(slots)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `lab/bench/README.md` and the manual page are generated from the help texts. `BLESS=1` writes README.md.
+//! `lab/bench/README.md` is generated from the help texts. `BLESS=1` writes it.
 
 use wireup_bench::flags::{DRY_RUN, HOSTS, JSON, LIMIT, NO_WORDS, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG};
 use wireup_flags::{Command, Help, Section};
@@ -37,15 +37,4 @@ fn the_page_of_flags_is_the_programs_help() {
         std::fs::write(&path, &text).expect("the page can be written");
     }
     assert!(std::fs::read_to_string(&path).unwrap_or_default() == text, "{}: run with BLESS=1", path.display());
-}
-
-#[test]
-fn the_manual_page_has_every_benchmark_with_its_flags() {
-    let output = std::process::Command::new(super::BENCH).arg("man").output().expect("the program runs");
-    let page = String::from_utf8(output.stdout).expect("UTF-8").replace("\\-", "-");
-    for command in &wireup_bench::COMMANDS[1..] {
-        assert!(page.contains(&format!("\nwireup {} [FLAGS]", command.name)), "{}: {page}", command.name);
-        let flags = command.flags().filter(|flag| !flag.is_hidden());
-        flags.for_each(|flag| assert!(page.contains(&format!("\\fB{}\\fR\n", flag.heading())), "{flag:?}"));
-    }
 }
