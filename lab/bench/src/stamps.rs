@@ -7,8 +7,8 @@ use crate::command::{Failure, wrong};
 use crate::samples::{Measures, bytes, median, of_ranks, seconds};
 
 /// The numbers of a line: rank, job size, bytes of its key and value, and the times of the fence and the gets (ns of
-/// the clock). Lines of PMIx clients have five more: the time to join, the first get, the beginning of `main`, the clock
-/// before two fences without data, and how long a sleep of a microsecond lasts after the first get.
+/// the clock). Lines of PMIx clients have five more: the time to join, the first get, the beginning of `main`, the
+/// clock before two fences without data, and how long a sleep of a microsecond lasts after the first get.
 const NUMBERS: usize = 7;
 const PMIX_NUMBERS: usize = 12;
 /// The numbers of a line of `programs/mpi_shim.c`: rank, job size, time in calls of PMI (ns), and the clock before
