@@ -41,6 +41,13 @@ pub enum Problem {
     Io(#[from] io::Error),
 }
 
+/// For the runs of contestants, whose every problem is a failure of that contestant.
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        if let Problem::Run(failure) = problem { failure } else { wrong(problem) }
+    }
+}
+
 /// One benchmark of a program: its name, its flags, and the function that runs it.
 pub type Benchmark = (&'static str, &'static Command, Run);
 type Run = fn(&Bench) -> Result<(), Problem>;

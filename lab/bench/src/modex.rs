@@ -126,7 +126,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     bench.turns(&turns, |&(layout, client, ref arguments), _| {
         let stamps = bench.scratch.empty_file("stamps")?;
         let (Layout { node_count, ppn }, size) = (layout, layout.job_size());
-        let mut argv = bench.wireup_run(size, node_count, ppn, &format!("--pmi pmix {arguments}")).map_err(wrong)?;
+        let mut argv = bench.wireup_run(size, node_count, ppn, &format!("--pmi pmix {arguments}"))?;
         match client {
             Client::Ucx => argv = vec![bench.scratch.program("ucx_init").into()],
             Client::Oshmem => argv.extend([oshmem.clone().into(), "say".into()]),

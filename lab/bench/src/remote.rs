@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
 use crate::command::{self, Failure, await_ready, wrong};
-use crate::leftovers::Interrupt;
 
 /// Longest time for an answer of a process (chosen).
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -18,11 +17,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// Helper processes on hosts of the benchmark; all end when this value is dropped.
-pub struct Remotes {
+pub struct Remotes<'a> {
     pub all: Vec<Remote>,
-    program: PathBuf,
-    remote_shell: String,
-    interrupt: Interrupt,
+    bench: &'a Bench,
     /// File that receives the standard error of the remote shells.
     errors: PathBuf,
 }
@@ -37,16 +34,14 @@ pub struct Remote {
     output: BufReader<ChildStdout>,
 }
 
-impl Remotes {
+impl<'a> Remotes<'a> {
     /// A value without processes yet. Their standard error goes to the file `errors` of the scratch folder.
-    pub fn none(bench: &Bench, errors: &str) -> Result<Remotes, Failure> {
-        let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
-        let (interrupt, errors) = (bench.interrupt.clone(), bench.scratch.empty_file(errors)?);
-        Ok(Remotes { all: Vec::new(), program, remote_shell, interrupt, errors })
+    pub fn none(bench: &'a Bench, errors: &str) -> Result<Remotes<'a>, Failure> {
+        Ok(Remotes { all: Vec::new(), bench, errors: bench.scratch.empty_file(errors)? })
     }
 
     /// Starts this program with the arguments `words` on each host of the benchmark.
-    pub fn start(bench: &Bench, words: &str) -> Result<Remotes, Failure> {
+    pub fn start(bench: &'a Bench, words: &str) -> Result<Remotes<'a>, Failure> {
         let mut remotes = Remotes::none(bench, "remote-stderr")?;
         // One host after the other: sshd refuses many connections at the same time.
         for (index, host) in bench.hosts.iter().enumerate() {
@@ -58,15 +53,15 @@ impl Remotes {
 
     /// Starts this program with the arguments `words` on a host.
     pub fn add(&mut self, host: &str, words: &str) -> Result<(), Failure> {
+        let (program, remote_shell) = (self.bench.own_program()?, self.bench.remote_shell()?);
         let start = || {
-            let mut shell = Command::new(&self.remote_shell);
-            shell.arg(host).arg(format!("{} {words}", self.program.display())).process_group(0);
+            let mut shell = Command::new(&remote_shell);
+            shell.arg(host).arg(format!("{} {words}", program.display())).process_group(0);
             let complaints = File::options().append(true).open(&self.errors)?;
             shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
             let address = address_of(host)?;
-            let mut shell = shell
-                .spawn()
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.remote_shell)))?;
+            let mut shell =
+                shell.spawn().map_err(|error| io::Error::new(error.kind(), format!("{remote_shell}: {error}")))?;
             let output = shell.stdout.take().ok_or_else(|| io::Error::other("no pipe"))?;
             let (input, output, hello) = (shell.stdin.take(), BufReader::new(output), String::new());
             Ok(Remote { host: host.to_owned(), address, hello, shell, input, output })
@@ -78,7 +73,7 @@ impl Remotes {
     /// The end status of the remote shell that was started last (`None`: the shell runs), and the text that the shells
     /// have written to standard error.
     pub fn last_has_ended(&mut self) -> Result<Option<String>, Failure> {
-        if self.interrupt.is_set() {
+        if self.bench.interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
         let ended = self.all.last_mut().and_then(|last| last.shell.try_wait().ok().flatten());
@@ -103,7 +98,7 @@ impl Remotes {
     /// Waits for a whole line of the process with this index.
     pub fn answer(&mut self, index: usize) -> Result<String, Failure> {
         let remote = &mut self.all[index];
-        if !await_ready(remote.output.get_ref(), Instant::now() + ANSWER_MAX, &self.interrupt)? {
+        if !await_ready(remote.output.get_ref(), Instant::now() + ANSWER_MAX, &self.bench.interrupt)? {
             return Err(wrong(format!("host {}: it does not answer", remote.host)));
         }
         let mut line = String::new();
@@ -117,7 +112,7 @@ impl Remotes {
     }
 }
 
-impl Drop for Remotes {
+impl Drop for Remotes<'_> {
     fn drop(&mut self) {
         self.all.iter_mut().for_each(|remote| drop(remote.input.take()));
         let until = Instant::now() + END_MAX;

@@ -94,7 +94,7 @@ fn job(bench: &Bench, choice: &Choice, layout: Layout, by: &By, repeat: u32) -> 
     };
     let (steps, processes) = match by {
         By::Wireup { schemes, exchange } => {
-            let launch = Launch::new(bench, layout).map_err(wrong)?;
+            let launch = Launch::new(bench, layout)?;
             let launch = launch.with([format!("--exchange={exchange}"), format!("--profile={}", file.display())]);
             let steps = with_job(bench, &launch, exchanges(*schemes))?;
             let trace = fs::read_to_string(&file)?;
@@ -105,7 +105,7 @@ fn job(bench: &Bench, choice: &Choice, layout: Layout, by: &By, repeat: u32) -> 
             let own = std::env::current_exe()?;
             let words = [slurm::WORD, kind, "0", &layout.to_string()].map(OsString::from);
             let argv = [own.into()].into_iter().chain(words).chain([file.clone().into()]);
-            let launch = Launch::by(bench, layout, argv.collect()).map_err(wrong)?;
+            let launch = Launch::by(bench, layout, argv.collect())?;
             let steps = with_job(bench, &launch, exchanges(TEXT))?;
             (steps, of_slurm(&fs::read_to_string(&file)?, layout, repeat)?)
         }

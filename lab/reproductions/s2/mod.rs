@@ -88,7 +88,7 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     bench.turns(&turns, |&((column, lacks), ranks), _| {
         server.forget()?;
         let begin = now_ns();
-        let mut argv = bench.wireup_run(ranks, ranks.div_ceil(ppn), ppn, "--pmi simple").map_err(wrong)?;
+        let mut argv = bench.wireup_run(ranks, ranks.div_ceil(ppn), ppn, "--pmi simple")?;
         argv.extend(server.flags(column != BASELINE).into_iter().map(OsString::from));
         argv.extend([server.mount.join(PROGRAM).into(), rank::WORD.into(), column.into(), begin.to_string().into()]);
         let (_, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;

@@ -131,7 +131,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 type Door = (SocketAddrV4, wire::Secret);
 
 /// Starts standing agents and links them.
-fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes, Door), Failure> {
+fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes<'_>, Door), Failure> {
     let mut agents = Remotes::start(bench, agent::WORD)?;
     let address = |agent: &Remote| match agent.hello.parse() {
         Ok(port) => Ok(SocketAddrV4::new(agent.address, port)),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use wireup_bench::bench::Bench;
-use wireup_bench::command::{Failure, GLANCE, Invocation, await_any, wrong};
+use wireup_bench::command::{Failure, GLANCE, Invocation, await_any};
 use wireup_bench::programs::fifo;
 use wireup_bench::remote::address_of;
 use wireup_bench::samples::{Measures, seconds};
@@ -50,7 +50,7 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
 pub fn raise(bench: &Bench, limit: Duration) -> Result<(RunningSession, String), Failure> {
     let name = format!("s4-{}", std::process::id());
     let hosts = format!("--hosts={}", bench.hosts.join(","));
-    let shell = format!("--remote-shell={}", bench.remote_shell().map_err(wrong)?);
+    let shell = format!("--remote-shell={}", bench.remote_shell()?);
     let session = RunningSession::up(bench, &name, vec![hosts.into(), shell.into()], limit)?;
     bench.keep_running();
     Ok((session, name))
@@ -61,14 +61,14 @@ pub fn by_wireup(bench: &Bench, size: u16, session: Option<&str>, limit: Duratio
     let used = usize::from(size).min(bench.hosts.len());
     let each = usize::from(size) / used;
     let mut argv = match session {
-        None => bench.wireup_run(size.into(), used as u32, each as u32, "--pmi=simple").map_err(wrong)?,
+        None => bench.wireup_run(size.into(), used as u32, each as u32, "--pmi=simple")?,
         Some(name) => {
             let words = format!("run --session={name} -n={size} --ppn={each} --pmi=simple");
             let words = words.split(' ').map(OsString::from).chain(bench.wireup_args.iter().map(OsString::from));
-            std::iter::once(bench.wireup().map_err(wrong)?.into()).chain(words).collect()
+            std::iter::once(bench.wireup()?.into()).chain(words).collect()
         }
     };
-    argv.extend([bench.own_program().map_err(wrong)?.into(), WORD.into()]);
+    argv.extend([bench.own_program()?.into(), WORD.into()]);
     for host in &bench.hosts[..used] {
         argv.push(address_of(host)?.to_string().into());
     }

@@ -56,7 +56,7 @@ impl RunningSession {
     /// # Errors
     /// The session did not start; nothing of it is left.
     pub fn up(bench: &Bench, name: &str, words: Vec<OsString>, limit: Duration) -> Result<RunningSession, Failure> {
-        let wireup = bench.wireup().map_err(wrong)?;
+        let wireup = bench.wireup()?;
         let command = |words: &[&str], limit| {
             let argv =
                 std::iter::once(wireup.clone().into()).chain(words.iter().map(OsString::from)).chain([name.into()]);

@@ -15,8 +15,8 @@ const BUFFER_LEN: usize = 1 << 18;
 /// Time within which a process that connects must send the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
-/// Starts a relay in a thread, which writes the stream into `out` and ends with it; returns its port. The relays below must have been started
-/// before.
+/// Starts a relay in a thread, which writes the stream into `out` and ends with it; returns its port. The relays below
+/// must have been started before.
 pub fn start(secret: &str, mut out: File, below: &[&str]) -> io::Result<u16> {
     let (mut below, secret) = (call(secret, below)?, secret.to_owned());
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;

@@ -66,7 +66,7 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>, Failure> {
         let name = format!("bench-{}-{contestant}", std::process::id());
         let others = agents(hosts)?;
-        let shell = bench.remote_shell().map_err(wrong)?;
+        let shell = bench.remote_shell()?;
         let mut words = ["--remote-shell", &shell, "--hosts", &bench.hosts.join(",")].map(OsString::from).to_vec();
         words.extend((contestant == SESSIONS[1]).then(|| "--plain-links".into()));
         let _running = RunningSession::up(bench, &name, words, bench.limit_or(LIMIT_S))?;
@@ -131,7 +131,7 @@ impl<'a> Session<'a> {
     fn wireup(&self, what: &str, path: Option<&Path>, interrupt: &Interrupt) -> Result<f64, Failure> {
         let mut stage = OsString::from("--stage=");
         stage.push(&self.store);
-        let mut argv: Vec<OsString> = vec![self.bench.wireup().map_err(wrong)?.into(), "stage".into(), what.into()];
+        let mut argv: Vec<OsString> = vec![self.bench.wireup()?.into(), "stage".into(), what.into()];
         argv.extend(path.map(OsString::from));
         argv.extend(["--session".into(), (&self.name).into(), stage]);
         let env = vec![("XDG_CACHE_HOME".into(), self.cache().into())];

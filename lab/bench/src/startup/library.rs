@@ -116,7 +116,7 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
 /// Runs a whole job whose ranks append a line to a file when their first use has completed; `programs/from_exec.c`
 /// starts the ranks and records the time of the exec.
 fn first_use(bench: &Bench, layout: Layout, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
-    let launch = Launch::new(bench, layout).map_err(wrong)?;
+    let launch = Launch::new(bench, layout)?;
     let stamps = bench.scratch.empty_file("first-use-stamps")?;
     let library = match ranks {
         Ranks::Wireup | Ranks::InstantOn => Some(launch.groups_library()),
