@@ -22,6 +22,7 @@ mod stdin;
 use crate::collective::Arrived;
 use crate::framework::rendezvous_ports;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
+use crate::link::UpHop;
 use crate::output::JobOutput;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmi_server::kvs::PairMemory;
@@ -31,7 +32,7 @@ use crate::time::Instant;
 pub use cx::{AgentCx, Cx, FromJob};
 use cx::{Common, Ending};
 use facts::Facts;
-pub use facts::{JobTree, Up, agents_of, participants};
+pub use facts::{JobTree, agents_of, participants};
 use failure::Ends;
 pub use lifecycle::Wait;
 use lifecycle::{Event, Lifecycle};
@@ -69,7 +70,7 @@ pub struct Jobs {
     /// Whether a job on this agent has ended, begun to end, or had its ranks killed since the agent last checked what
     /// is due (`Session::look_around`).
     pub have_changed: bool,
-    /// Jobs that have ended on this agent and that the session has not forgotten yet, in order.
+    /// Jobs that have ended on this agent, oldest first; the session has still to release their names, ports and links.
     pub over: VecDeque<Job>,
     /// Answers that were sent to requests about names or other jobs, recorded for tests.
     #[cfg(test)]
@@ -377,7 +378,7 @@ impl Job {
     }
 
     /// The next hop of the job's frames towards its launcher.
-    pub fn up(&self) -> Up {
+    pub fn up(&self) -> UpHop {
         self.common.up
     }
 
@@ -387,7 +388,7 @@ impl Job {
 
     /// The position of another agent in the job's tree: parent (`Some(None)`), child, or neither (`None`).
     pub fn side(&self, agent: AgentId) -> Option<Option<AgentId>> {
-        if self.up() == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
+        if self.up() == UpHop::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
     }
 
     /// Whether the job may leave data or reserved ports at agents when it has ended.
@@ -898,7 +899,7 @@ impl JobParts {
 
     /// Ends the job on this agent, because no agent above it in the job's tree waits for the job any more.
     pub fn abandon(&mut self, cx: &mut Cx<'_>) {
-        cx.common.up = Up::Nowhere;
+        cx.common.up = UpHop::Nowhere;
         self.output.discard();
         cx.kill(0);
     }

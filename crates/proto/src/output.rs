@@ -84,13 +84,13 @@ impl fmt::Display for Origin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Style {
     /// Prefix each line with its origin: `[rank] ` or `[job:rank] `.
-    pub label: bool,
+    label: bool,
     /// The job that a label names; `None`: labels name only the rank.
-    pub job: Option<JobId>,
+    job: Option<JobId>,
     /// Whether each rank's output is kept separate, and its bytes are forwarded unchanged.
-    pub split: bool,
+    split: bool,
     /// Whether a partial line is never shown, except at the end of the stream.
-    pub whole_lines_only: bool,
+    whole_lines_only: bool,
 }
 
 /// Standard output and error of one job on one agent.
@@ -224,11 +224,11 @@ struct Line {
 }
 
 struct Chunk {
-    pub arg: u32,
-    pub next: Next,
-    pub bytes: Bytes,
+    arg: u32,
+    next: Next,
+    bytes: Bytes,
     /// The child (by index) that gets credit for the chunk when it was sent; `None`: this node.
-    pub from: Option<usize>,
+    from: Option<usize>,
 }
 
 impl OutputStream {

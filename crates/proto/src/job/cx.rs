@@ -6,12 +6,12 @@
 //! the exception: any part may find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after
 //! the rest of the input.
 
-use super::facts::{Facts, Up};
+use super::facts::Facts;
 use super::profile::Profile;
 use super::ranks::{Process, Ranks};
 use crate::clock_offset::ClockOffset;
 use crate::io::Output;
-use crate::link::Links;
+use crate::link::{Links, UpHop};
 use crate::time::Instant;
 use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
@@ -31,7 +31,7 @@ pub struct Cx<'a> {
 /// State of a job that all of its parts may read and update.
 pub struct Common {
     /// The next hop of frames towards the launcher.
-    pub up: Up,
+    pub up: UpHop,
     /// The ranks of this node.
     pub ranks: Ranks,
     pub children: Children,
@@ -41,7 +41,7 @@ pub struct Common {
     pub profile: Option<Box<Profile>>,
 }
 
-/// The parts and properties of an agent that its jobs use as well.
+/// Links, clock and time limits of one agent, used by its session and its jobs.
 pub struct AgentCx {
     pub now: Instant,
     /// Time by which agents must have linked; later they count as missing.
@@ -61,7 +61,8 @@ pub enum FromJob {
     Asked(JobId, names::Up),
     /// A child does not respond, and its link was closed: later jobs are not sent to it.
     Dropped(AgentId),
-    /// The job has ended on this agent, and is to be forgotten: the first of `Jobs::over`.
+    /// A job has ended on this agent. The session forgets the oldest job in `Jobs::over`, which has one entry for each
+    /// `Over` in this queue.
     Over,
 }
 

@@ -1,5 +1,6 @@
 //! What one agent knows about a job for its whole duration.
 
+use crate::link::UpHop;
 use crate::outbox::control_frame;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -120,16 +121,6 @@ fn by_agent(spec: &JobSpec) -> Option<Box<[NodeId]>> {
     Some(nodes)
 }
 
-/// The next hop of a job's frames towards its launcher.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Up {
-    /// The launcher itself: this agent is the root.
-    Launcher,
-    Agent(AgentId),
-    /// The launcher cannot be reached any more.
-    Nowhere,
-}
-
 /// Most children of an agent in the tree of a job that stages files. An agent sends the files to all of its children by
 /// one network card, so with n children the transfer takes n times as long as with one; each level adds only the time
 /// of one piece. Chosen with `wireup simulate --machine s2`: 16 MiB reach 256 nodes in 353 ms with a fan-out of 16, in
@@ -191,8 +182,8 @@ impl JobTree {
     }
 
     /// The next hop of the job's frames towards its launcher.
-    pub fn up(&self) -> Up {
-        self.parent().map_or(Up::Launcher, Up::Agent)
+    pub fn up(&self) -> UpHop {
+        self.parent().map_or(UpHop::Launcher, UpHop::Agent)
     }
 
     /// The parent of this agent; `None` at the root.

@@ -7,7 +7,6 @@
 use super::direct::{Broken, Direct};
 use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
-use crate::job::facts::Up;
 use crate::outbox::Outbox;
 use crate::policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +16,16 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, PeerError};
 use wireup_wire::route::{self, Routed};
+
+/// The next hop of a job's frames towards its launcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UpHop {
+    /// The launcher itself: this agent is the root.
+    Launcher,
+    Agent(AgentId),
+    /// The launcher cannot be reached any more.
+    Nowhere,
+}
 
 pub struct Links {
     me: AgentId,
@@ -124,11 +133,11 @@ impl Links {
     }
 
     /// Sends a frame of a job towards the job's launcher. `up`: the next hop in the job's tree.
-    pub fn send_job_up(&mut self, up: Up, frame: Frame) {
+    pub fn send_job_up(&mut self, up: UpHop, frame: Frame) {
         match up {
-            Up::Launcher => self.send_up(frame),
-            Up::Agent(agent) => self.send_peer(agent, frame),
-            Up::Nowhere => {}
+            UpHop::Launcher => self.send_up(frame),
+            UpHop::Agent(agent) => self.send_peer(agent, frame),
+            UpHop::Nowhere => {}
         }
     }
 

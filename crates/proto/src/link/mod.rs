@@ -9,7 +9,7 @@ mod links;
 mod routes;
 mod window;
 
-pub use links::{Arrived, Links};
+pub use links::{Arrived, Links, UpHop};
 #[cfg(test)]
 pub use routes::Roster;
 pub use routes::{Neighbours, Routes};

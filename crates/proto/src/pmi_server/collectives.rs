@@ -1,5 +1,6 @@
 //! Starts allgathers, rings, barriers of groups (PMI 1.2) and other collectives of groups (our own client) for one
-//! rank, and answers the members of groups.
+//! rank. Answers allgathers and groups; `connection` answers rings. Also has the requests for the ranks' addresses and
+//! secret.
 //!
 //! In a collective of a group of our own client every member gets the values of all, in the order of ranks. The
 //! members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest

@@ -1,7 +1,7 @@
 //! The server's half of the ranks' PMI conversations: reads requests, and answers each or records it.
 //!
-//! What a request needs beyond the conversation is an [`Asked`], which ends the reading until [`PmiServer`] (for a
-//! collective or the root) or the job has acted on it. Replies are collected in [`Tables`]. Fences are here, from the
+//! A request that starts a collective, asks the root, or concerns the job as a whole gives an [`Asked`]. The rank's next
+//! request is read after [`PmiServer`] or the job has handled it. Replies are collected in [`Tables`]. Fences are here, from the
 //! request to the answers; other collectives are started in `collectives`, what a rank reads is answered in `gets`,
 //! requests about names, processes and addresses are in `names`.
 //!
@@ -109,22 +109,23 @@ impl PmiServer {
 }
 
 impl PmiServer {
-    /// A rank starts its next collective. Returns the addresses of all ranks if they are known now.
+    /// A rank starts its next collective. Returns one row of rank addresses for each node if this call has completed the
+    /// exchange of addresses ([`ReplyTo::Endpoints`]).
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, entry: Entry, reply_to: ReplyTo) -> Option<Vec<Bytes>> {
         let pending = || self.tables.kvs.take_pending();
         let finished = self.collectives.exchanges.enter(cx, local, (entry, reply_to), pending);
         self.on_finished(cx, finished)
     }
 
-    /// Handles another node's frame of a collective of the whole job. Returns the addresses of all ranks if they are
-    /// known now.
+    /// Handles another node's frame of a collective of the whole job. Returns rows of addresses as
+    /// [`PmiServer::enter`] does.
     pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Option<Vec<Bytes>> {
         let finished = self.collectives.exchanges.on_frame(cx, arrived);
         self.on_finished(cx, finished)
     }
 
-    /// Stores the outcomes of complete collectives and answers the local ranks. Returns the addresses of all ranks, one
-    /// row for each node, if one of these collectives has gathered them.
+    /// Stores the outcomes of complete collectives and answers the local ranks. Returns rows of addresses as
+    /// [`PmiServer::enter`] does.
     fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) -> Option<Vec<Bytes>> {
         let mut endpoints = None;
         for Finished { waiting, outcome, trace } in finished {

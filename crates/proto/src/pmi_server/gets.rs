@@ -1,4 +1,4 @@
-//! Answers what a rank reads: pairs, and attributes of its job and its node.
+//! Gets of pairs, and gets and puts of attributes of the job and the node.
 //!
 //! A rank's gets wait until all of its lazy fences are complete ([`PmiLink::on_fence`]); a get that waits delays the
 //! requests after it, so that answers stay in order.

@@ -1,7 +1,7 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
 //! - `connection`: the conversations, the fences, and the tables that answers come from
-//! - `kvs`: the pairs; `gets`: the requests that read them and the attributes
+//! - `kvs`: the pairs; `gets`: their gets, and gets and puts of attributes
 //! - `collectives`: what else ranks enter together; `arena` lays out the results of allgathers
 //! - `names`: requests about published names, for processes, and about addresses
 //! - `addresses`: at which addresses ranks are reached

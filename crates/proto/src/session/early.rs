@@ -1,8 +1,7 @@
 //! Keeps or answers frames from other agents for jobs that this agent does not have yet, or no longer has.
 //!
-//! A job's frames may arrive before the job itself: they wait for it. In a standing session a job's tree differs from
-//! the session's, so any frame may come from any agent; in a session of one run control messages come only through the
-//! tree. When a job ends, data of its ranks is kept that other nodes may still request.
+//! A job's frames may arrive before the job itself: they wait for it. When a job ends, data of its ranks is kept that
+//! other nodes may still request.
 
 use super::Cx;
 use crate::pmi_server::all_left;

@@ -25,8 +25,8 @@ pub use heartbeat::Side;
 
 use crate::io::{LinkId, Peer};
 pub use crate::job::JobNode;
-use crate::job::{AgentCx, Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
-use crate::link::{Arrived, Routes};
+use crate::job::{AgentCx, Born, FromJob, Job, JobTree, Wait, agents_of, on_no_link, participants};
+use crate::link::{Arrived, Routes, UpHop};
 use crate::outbox::control_frame;
 use crate::policy::Policy;
 use crate::time::Instant;
@@ -272,7 +272,10 @@ impl Session {
                 FromJob::Asked(job, message) => self.on_asked(job, message),
                 // The job has given up this child, which does not respond: later jobs are not sent to it.
                 FromJob::Dropped(child) => drop(self.child_starts.children.on_lost(child)),
-                FromJob::Over => self.cx.jobs.over.pop_front().into_iter().for_each(|job| self.on_job_over(job)),
+                FromJob::Over => {
+                    let job = self.cx.jobs.over.pop_front().expect("each `Over` has its job");
+                    self.on_job_over(job);
+                }
             }
         }
     }
@@ -306,7 +309,7 @@ impl Session {
     /// was abandoned here, because no other agent waits for it.
     fn on_job_over(&mut self, mut job: Job) {
         let id = job.id();
-        if job.up() != Up::Nowhere {
+        if job.up() != UpHop::Nowhere {
             self.early.leave_behind(id, job.take_remains(), job.take_dictionary());
         }
         let cx = &mut self.cx;
@@ -556,12 +559,16 @@ impl Session {
         while let Some(frame) = next {
             // A frame that waited may belong to another job than the frame before it.
             let job = JobId(frame.job);
-            // In a session of one run, frames along the tree are accepted only from the agent's neighbours.
-            let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
-            let handled = match self.cx.jobs.contains_key(&job) {
-                _ if !is_for_any && !self.cx.policy.has_trees_of_jobs() => Err(PeerError::Misdirected),
-                true => self.cx.jobs.deliver(&mut self.cx.agent, from, frame),
-                false => self.early.on_frame(&mut self.cx, from, frame),
+            // In a session of one run, an agent accepts frames along the tree only from its parent and its children.
+            // Exceptions: frames between any two agents (`Peer`), and answers of the root (`NamesDown`), which may
+            // arrive after the job has ended here.
+            let is_from_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
+            let handled = if !is_from_any && !self.cx.policy.has_trees_of_jobs() {
+                Err(PeerError::Misdirected)
+            } else if self.cx.jobs.contains_key(&job) {
+                self.cx.jobs.deliver(&mut self.cx.agent, from, frame)
+            } else {
+                self.early.on_frame(&mut self.cx, from, frame)
             };
             if let Err(error) = handled {
                 self.cx.jobs.blame(&mut self.cx.agent, from, job, error);
