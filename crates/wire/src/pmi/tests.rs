@@ -2,6 +2,7 @@
 
 use super::table::{Row, command_rows, reply_rows};
 use super::*;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::string::String;
 use std::vec::Vec;
@@ -141,8 +142,39 @@ fn render(title: &str, rows: Vec<Row>, out: &mut String) {
     writeln!(out).unwrap();
 }
 
-/// Compares the table with its documentation, so that a changed command shows up in review. `BLESS=1` rewrites the
-/// file.
+/// Words of the fuzz targets' dictionary that are no names of the table: framing, and the fields of a spawn.
+const OTHER_WORDS: &[&str] = &[
+    ";;", "\\x0a", "argv0=", "cmd=", "cmd=init pmi_version=2 pmi_subversion=0\\x0a", "cmd=put_result rc=0\\x0a",
+    "endcmd\\x0a", "execname=a", "found=FALSE", "hasNameServ", "infokey0=", "infokeycount=0", "maxlen=",
+    "mcmd=spawn\\x0a", "memory=1", "nprocs=1", "ppkey0=", "rc=0", "spawnssofar=1", "subcmd=", "thrid=0x7f",
+    "totspawns=2", "value=",
+];
+
+/// Compares a file that is made from the table, so that a changed command shows up in review. `BLESS=1` rewrites it.
+#[track_caller]
+fn expect_file(path: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "run with BLESS=1 if the change is intended");
+}
+
+#[test]
+fn the_fuzzers_dictionary_has_the_words_of_the_command_table() {
+    let mut words: BTreeSet<&str> = OTHER_WORDS.iter().copied().collect();
+    for command in Command::ALL {
+        words.extend([Dialect::Pmi1, Dialect::Pmi2].iter().filter_map(|dialect| command.request_name(*dialect)));
+        words.extend(command.pmi1_reply_name().filter(|name| !name.is_empty()));
+    }
+    for row in command_rows().into_iter().chain(reply_rows()) {
+        words.extend(row.fields.iter().flat_map(|field| field.pmi1.iter().chain(field.pmi2)));
+    }
+    let mut text = String::from("# Words of both dialects, from the command table.\n");
+    words.iter().for_each(|word| writeln!(text, "\"{word}\"").unwrap());
+    expect_file("../../dev/fuzz/pmi.dict", &text);
+}
+
 #[test]
 fn the_command_table_matches_its_documentation() {
     let mut text = String::from("Fields: name, its names in PMI-1, in PMI-2, type, default.\n\n");
@@ -156,9 +188,5 @@ fn the_command_table_matches_its_documentation() {
     text.push('\n');
     render("REQUESTS", command_rows(), &mut text);
     render("REPLIES", reply_rows(), &mut text);
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/pmi-table.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &text).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "run with BLESS=1 if the change is intended");
+    expect_file("tests/golden/pmi-table.txt", &text);
 }

@@ -87,8 +87,7 @@ impl DeferredJobs {
                 }
                 false
             }
-            JobDown::StallAsk { .. } | JobDown::StackAsk | JobDown::Over { .. } => false,
-            JobDown::StartRanks | JobDown::Rendezvous { .. } => false,
+            _ => false,
         }
     }
 
