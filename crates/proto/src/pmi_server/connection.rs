@@ -1,9 +1,9 @@
 //! The server's half of the ranks' PMI conversations: reads requests, and answers each or records it.
 //!
-//! A request that starts a collective, asks the root, or concerns the job as a whole gives an [`Asked`]. The rank's next
-//! request is read after [`PmiServer`] or the job has handled it. Replies are collected in [`Tables`]. Fences are here, from the
-//! request to the answers; other collectives are started in `collectives`, what a rank reads is answered in `gets`,
-//! requests about names, processes and addresses are in `names`.
+//! A request that starts a collective, asks the root, or concerns the job as a whole gives an [`Asked`]. The rank's
+//! next request is read after [`PmiServer`] or the job has handled it. Replies are collected in [`Tables`]. Fences are
+//! here, from the request to the answers; other collectives are started in `collectives`, what a rank reads is answered
+//! in `gets`, requests about names, processes and addresses are in `names`.
 //!
 //! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified
 //! by their ids. A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since
@@ -109,8 +109,8 @@ impl PmiServer {
 }
 
 impl PmiServer {
-    /// A rank starts its next collective. Returns one row of rank addresses for each node if this call has completed the
-    /// exchange of addresses ([`ReplyTo::Endpoints`]).
+    /// A rank starts its next collective. Returns one row of rank addresses for each node if this call has completed
+    /// the exchange of addresses ([`ReplyTo::Endpoints`]).
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, entry: Entry, reply_to: ReplyTo) -> Option<Vec<Bytes>> {
         let pending = || self.tables.kvs.take_pending();
         let finished = self.collectives.exchanges.enter(cx, local, (entry, reply_to), pending);

@@ -40,10 +40,13 @@ use wireup_wire::limits::STORE_OWNERS_MAX;
 use wireup_wire::peer::{self, Note};
 use wireup_wire::store::{Between, Operation};
 
-/// How long after the end of the last local rank a connection may stay open (ns); then it belongs to some other process
-/// and is closed. Chosen: the kernel closes the connections of a rank that ends, and reading what the rank has sent
-/// takes milliseconds.
-const CLOSE_NS_MAX: u64 = 500_000_000;
+/// How long open connections may be without traffic after the end of the last local rank (ns): then they belong to
+/// some other process and are closed, because the kernel closes the connections of a rank that ends. Chosen: reading
+/// what the rank has sent takes milliseconds, if the agent gets a processor.
+const SILENT_NS_MAX: u64 = 500_000_000;
+/// How long after the end of the last local rank connections may stay open at all (ns). Chosen: on a machine that is
+/// busy with other work, reading megabytes and storing them at other agents takes seconds.
+const OPEN_NS_MAX: u64 = 30_000_000_000;
 
 pub struct Store {
     own: AgentId,
@@ -51,6 +54,8 @@ pub struct Store {
     questions: Questions,
     dictionary: Dictionary,
     messages: Vec<(AgentId, Between)>,
+    /// When the last local rank ended.
+    ranks_gone_at: Option<Instant>,
     /// When connections that are still open are closed; `None`: local ranks run, or the connections were closed.
     close_at: Option<Instant>,
     /// Whether the user was informed that a connection was closed.
@@ -86,6 +91,7 @@ impl Store {
             questions: Questions::new(own, owners, parent),
             dictionary: Dictionary::new(own),
             messages: Vec::new(),
+            ranks_gone_at: None,
             close_at: None,
             has_noted: false,
         }
@@ -105,7 +111,16 @@ impl Store {
     /// Handles the end of the last local rank: accepts no more connections, and sets when open ones are closed.
     pub fn on_ranks_gone(&mut self, now: Instant) {
         self.clients.stop_accepting();
-        self.close_at = Some(now + CLOSE_NS_MAX);
+        self.ranks_gone_at = Some(now);
+        self.close_at = Some(now + SILENT_NS_MAX);
+    }
+
+    /// Puts off the time at which connections are closed. Answers of other agents count too: a client whose requests
+    /// they delay is not read meanwhile.
+    fn on_traffic(&mut self, now: Instant) {
+        if let (Some(gone_at), Some(close_at)) = (self.ranks_gone_at, &mut self.close_at) {
+            *close_at = (now + SILENT_NS_MAX).min(gone_at + OPEN_NS_MAX);
+        }
     }
 
     /// When connections that are still open are closed.
@@ -128,11 +143,13 @@ impl Store {
 
     /// Handles an event of a client's connection.
     pub fn on_event(&mut self, cx: &mut Cx<'_>, client: StoreClient, event: StoreEvent) {
+        self.on_traffic(cx.now());
         let acts = self.handle_event(client, event);
         self.carry(cx, acts);
     }
 
     pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
+        self.on_traffic(cx.now());
         let acts = self.handle_message(from, message);
         self.carry(cx, acts);
     }
