@@ -8,11 +8,9 @@
 // and appends one line of clock readings to STAMPS (CLOCK_MONOTONIC, ns):
 //
 //   rank size pair_bytes fence_enter fence_leave gets_begin gets_end init_ns first_get_ns begin_ns dataless_enter
-//   wakeup_ns
 //
 // begin_ns is the beginning of main, init_ns the duration of PMIx_Init, dataless_enter the clock before the fences
-// without data, wakeup_ns how long a sleep of a microsecond lasts after the first get, when the other ranks compute as
-// during that get: the time that this rank waits for a cpu. With `direct` the third fence carries no data either. With `spin` each rank keeps a second thread busy
+// without data. With `direct` the third fence carries no data either. With `spin` each rank keeps a second thread busy
 // from before the gets until after them, so that the ranks compute while others ask for their values.
 //
 // allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, TIMES times; rank 0 prints lines
@@ -176,18 +174,14 @@ int main(int argc, char **argv) {
     // The rank with the greatest distance in number is on another node, if there is one.
     uint64_t first = now_ns();
     get_one((me.rank + size / 2) % size, text, bytes);
-    uint64_t slept = now_ns();
-    first = slept - first;
-    usleep(1);
     uint64_t gets = now_ns();
-    slept = gets - slept;
+    first = gets - first;
     for (uint32_t i = 0; i < size; i++) get_one((me.rank + i) % size, text, bytes);
     uint64_t end = now_ns();
     spinning = false;
     if (spins) pthread_join(thread, NULL);
     fence(false);
     must("PMIx_Finalize", finalize(NULL, 0));
-    return !append(argv[3], "%u %u %zu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n", me.rank, size, bytes + 5, (ull)enter,
-                   (ull)leave, (ull)gets, (ull)end, (ull)joined, (ull)first, (ull)begin, (ull)dataless,
-                   (ull)slept);
+    return !append(argv[3], "%u %u %zu %llu %llu %llu %llu %llu %llu %llu %llu\n", me.rank, size, bytes + 5, (ull)enter,
+                   (ull)leave, (ull)gets, (ull)end, (ull)joined, (ull)first, (ull)begin, (ull)dataless);
 }

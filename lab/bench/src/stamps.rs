@@ -7,10 +7,10 @@ use crate::command::{Failure, wrong};
 use crate::samples::{Measures, bytes, median, of_ranks, seconds};
 
 /// The numbers of a line: rank, job size, bytes of its key and value, and the times of the fence and the gets (ns of
-/// the clock). Lines of PMIx clients have five more: the time to join, the first get, the beginning of `main`, the
-/// clock before two fences without data, and how long a sleep of a microsecond lasts after the first get.
+/// the clock). Lines of PMIx clients have four more: the time to join, the first get, the beginning of `main`, and the
+/// clock before two fences without data.
 const NUMBERS: usize = 7;
-const PMIX_NUMBERS: usize = 12;
+const PMIX_NUMBERS: usize = 11;
 /// The numbers of a line of `programs/mpi_shim.c`: rank, job size, time in calls of PMI (ns), and the clock before
 /// `MPI_Init` and after `MPI_Init`, `MPI_Barrier` and `MPI_Finalize` (ns).
 const MPI_NUMBERS: usize = 7;
@@ -56,8 +56,7 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
     ];
     if is_pmix {
         let middle = |at: usize| median(all.iter().map(|line| line[at] as f64 / 1e9)).unwrap_or(0.0);
-        let middles = [("first-get", 8), ("join", 7), ("wakeup", 11)];
-        measures.extend(middles.map(|(quantity, at)| seconds(quantity, middle(at))));
+        measures.extend([seconds("first-get", middle(8)), seconds("join", middle(7))]);
         // Between the first and the last rank: at the beginning of `main`, before the two fences without data, and
         // after them.
         for (quantity, at) in [("skew", 9), ("imbalance-before", 10), ("imbalance-after", 3)] {
@@ -107,9 +106,8 @@ mod tests {
     fn times_are_from_the_last_entry_to_the_last_exit() {
         let text = "1 2 39 1000 9000 9000 12000\n0 2 39 5000 8000 8000 15000\n";
         assert_eq!(times(text, ["fence", "get-all", "get-span"]), [4000.0, 7000.0, 6000.0]);
-        let text = "1 2 39 1000 9000 9000 12000 500 40 100 400 7\n0 2 39 5000 8000 8000 15000 700 60 250 900 9\n";
+        let text = "1 2 39 1000 9000 9000 12000 500 40 100 400\n0 2 39 5000 8000 8000 15000 700 60 250 900\n";
         assert_eq!(times(text, ["first-get", "join", "skew"]), [50.0, 600.0, 150.0]);
-        assert_eq!(times(text, ["wakeup", "wakeup", "imbalance-before"]), [8.0, 8.0, 500.0]);
         assert_eq!(times(text, ["imbalance-before", "imbalance-after", "fence"]), [500.0, 4000.0, 4000.0]);
     }
 
