@@ -122,9 +122,7 @@ impl PmiLink {
     pub fn see_arena(&mut self, number: u32) -> bool {
         std::mem::replace(&mut self.arena, number) != number
     }
-}
 
-impl PmiLink {
     /// A rank enters an allgather. The array of the values may need an arena, which is requested now.
     pub(super) fn on_allgather(
         &mut self,

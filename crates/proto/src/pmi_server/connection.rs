@@ -106,9 +106,7 @@ impl PmiServer {
             }
         }
     }
-}
 
-impl PmiServer {
     /// A rank starts its next collective. Returns one row of rank addresses for each node if this call has completed
     /// the exchange of addresses ([`ReplyTo::Endpoints`]).
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, entry: Entry, reply_to: ReplyTo) -> Option<Vec<Bytes>> {
